@@ -1,0 +1,80 @@
+"""Fixtures that every test directory shares: a server, a database for each test, both savers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from tests.embedded import embedded_server
+
+if TYPE_CHECKING:
+    from tests.face import Face, Kind, MakeFace
+
+
+@pytest.fixture(scope="session")
+def mongodb_uri() -> Iterator[str]:
+    """The server's connection string: MONGODB_URI, or that of an embedded server."""
+    uri = os.environ.get("MONGODB_URI")
+    if uri:
+        yield uri
+        return
+    with embedded_server() as uri:
+        yield uri
+
+
+@pytest.fixture(scope="session")
+def mongo_client(mongodb_uri: str) -> Iterator[MongoClient[dict[str, Any]]]:
+    """A client for looking at what was stored."""
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        yield client
+
+
+@pytest.fixture
+def database(mongo_client: MongoClient[dict[str, Any]]) -> Iterator[Database[dict[str, Any]]]:
+    """A database of this test alone, dropped afterwards."""
+    name = f"test_{uuid.uuid4().hex[:16]}"
+    yield mongo_client[name]
+    mongo_client.drop_database(name)
+
+
+@pytest.fixture(params=["sync", "async"])
+def face_kind(request: pytest.FixtureRequest) -> Kind:
+    """Which of the two savers the test runs on."""
+    kind: Kind = request.param
+    return kind
+
+
+@pytest.fixture
+def make_face(
+    face_kind: Kind, mongodb_uri: str, database: Database[dict[str, Any]]
+) -> Iterator[MakeFace]:
+    """Makes faces on the test's database; all are closed when the test ends."""
+    # Here, so that tests of pure functions do not import both savers.
+    from tests.face import Face
+
+    with contextlib.ExitStack() as closing:
+
+        def make(*, client_kwargs: Mapping[str, Any] | None = None, **saver_kwargs: Any) -> Face:
+            return Face(
+                face_kind,
+                mongodb_uri,
+                database.name,
+                closing=closing,
+                client_kwargs=client_kwargs,
+                **saver_kwargs,
+            )
+
+        yield make
+
+
+@pytest.fixture
+def face(make_face: MakeFace) -> Face:
+    """A face with the savers' defaults."""
+    return make_face()
