@@ -1,0 +1,115 @@
+# The front door. It needs Python 3.11 or newer and make; everything else it installs into
+# .venv* folders. What is done to a library stands in that library's justfile, once.
+# A target prints the commands it runs; MONGODB_URI names a server of yours to use.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+SAVER := libs/langgraph-checkpoint-mongodb
+REDUCER := libs/agentstate-reducer
+# Starts real servers on machines without a container engine; kept beside the project.
+SERVERS ?= ../shared/servers/mongo
+SERVER_VERSIONS ?= 6.0 7.0 8.2
+
+export PATH := $(CURDIR)/.venv-uv/bin:$(CURDIR)/.venv/bin:$(PATH)
+# An environment that happens to be active is none of this project's.
+unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
+
+# Before a command that needs a server: nothing with MONGODB_URI, else an embedded server.
+WITH_SERVER := $(if $(MONGODB_URI),,uv run --no-sync --project $(SAVER) python $(SAVER)/tests/embedded.py)
+
+.PHONY: help
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
+
+.venv-uv/bin/uv:
+	$(PYTHON) -m venv .venv-uv
+	.venv-uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+.venv/installed: .venv-uv/bin/uv pyproject.toml uv.lock
+	uv sync --quiet --locked
+	touch $@
+
+.PHONY: setup setup-saver setup-reducer
+setup: setup-saver setup-reducer ## Install everything, as locked
+
+setup-saver: .venv/installed
+	just $(SAVER)/install
+
+setup-reducer: .venv/installed
+	just $(REDUCER)/install
+
+.PHONY: demo
+demo: .venv-uv/bin/uv ## 17 MB of state saved and resumed, with the bytes of each step
+	cd $(SAVER) && uv run --locked python demo.py
+
+.PHONY: test test-saver test-reducer test-tools
+test: test-saver test-reducer test-tools ## All tests, on MONGODB_URI or an embedded server
+
+test-saver: setup-saver
+	just $(SAVER)/tests
+
+test-reducer: setup-saver setup-reducer
+	$(WITH_SERVER) just $(REDUCER)/tests
+
+test-tools: .venv/installed
+	pytest
+
+.PHONY: test-matrix $(SERVER_VERSIONS:%=test-on-%)
+test-matrix: $(SERVER_VERSIONS:%=test-on-%) ## The server tests on MongoDB 6.0, 7.0 and the 8.2 emulation
+
+$(SERVER_VERSIONS:%=test-on-%): test-on-%: setup-saver
+	@if [[ ! -x "$(SERVERS)" ]]; then \
+	  echo "SKIPPED: no tests on server $*: $(SERVERS) is not there. Set SERVERS to a command that does" \
+	    "\`run VERSION -- COMMAND\`, or run \`make test\` with MONGODB_URI."; \
+	else \
+	  echo "== server $*"; "$(SERVERS)" run $* -- just $(SAVER)/integration_tests; \
+	fi
+
+.PHONY: test-lowest test-newest
+test-lowest: setup-saver ## The tests with the oldest dependencies promised to work
+	just $(SAVER)/lowest_tests
+
+test-newest: setup-saver ## The tests with the newest dependencies there are
+	just $(SAVER)/newest_tests
+
+.PHONY: lint typecheck format
+lint: setup ## Style and format of code, scripts and workflows
+	ruff check .
+	ruff format --check .
+	shellcheck .ci/run
+	check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	zizmor --offline --quiet --pedantic .github/workflows
+	just $(SAVER)/lint
+	just $(REDUCER)/lint
+
+typecheck: setup ## mypy, strict
+	mypy
+	just $(SAVER)/typing
+	just $(REDUCER)/typing
+
+format: setup ## Mend style and format
+	ruff check --fix .
+	ruff format .
+	just $(SAVER)/format
+	just $(REDUCER)/format
+
+.PHONY: bench bench-quick
+bench: setup-saver ## The comparison with 0.5.1, PostgreSQL and memory
+	cd $(SAVER) && uv run --no-sync python -m bench
+
+bench-quick: setup-saver ## The same, small, in under a minute
+	cd $(SAVER) && uv run --no-sync python -m bench --quick
+
+.PHONY: patch
+patch: ## Write the pull request as one patch: make patch UPSTREAM=path/to/checkout
+	@[[ -n "$(UPSTREAM)" ]] || { echo "say where the upstream checkout is: make patch UPSTREAM=path"; exit 2; }
+	$(PYTHON) tools/make_patch.py "$(UPSTREAM)"
+
+.PHONY: clean
+clean: ## Remove environments and caches
+	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache
+	rm -rf libs/*/.venv libs/*/.venv-* libs/*/.mypy_cache libs/*/.ruff_cache libs/*/.pytest_cache
