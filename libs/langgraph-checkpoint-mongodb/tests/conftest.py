@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -16,6 +17,13 @@ from tests.embedded import embedded_server
 
 if TYPE_CHECKING:
     from tests.face import Face, Kind, MakeFace
+
+# No deadline: machines differ. No example database: a run leaves no file behind. In CI the same
+# examples each time, so that a change is blamed only for what it did.
+hypothesis.settings.register_profile(
+    "project", deadline=None, database=None, print_blob=True, derandomize="CI" in os.environ
+)
+hypothesis.settings.load_profile("project")
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,10 @@ def _wait_until_ready(process: subprocess.Popen[bytes], uri: str, log: Path) -> 
                 return
             time.sleep(0.1)
     tail = log.read_text(errors="replace")[-2000:]
-    raise RuntimeError(f"the embedded server did not start in {START_LIMIT_S} s:\n{tail}")
+    raise RuntimeError(
+        f"the embedded server did not start in {START_LIMIT_S} s; set MONGODB_URI to use a"
+        f" server of yours instead. The end of its log:\n{tail}"
+    )
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
