@@ -23,7 +23,7 @@ WITH_SERVER := $(if $(MONGODB_URI),,uv run --no-sync --project $(SAVER) python $
 
 .PHONY: help
 help: ## Show the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .venv-uv/bin/uv:
 	$(PYTHON) -m venv .venv-uv
@@ -52,7 +52,7 @@ test: test-saver test-reducer test-tools ## All tests, on MONGODB_URI or an embe
 test-saver: setup-saver
 	just $(SAVER)/tests
 
-test-reducer: setup-saver setup-reducer
+test-reducer: setup-reducer $(if $(MONGODB_URI),,setup-saver)
 	$(WITH_SERVER) just $(REDUCER)/tests
 
 test-tools: .venv/installed
@@ -82,7 +82,7 @@ lint: setup ## Style and format of code, scripts and workflows
 	ruff format --check .
 	shellcheck .ci/run
 	check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
-	zizmor --offline --quiet --pedantic .github/workflows
+	zizmor --offline --quiet --pedantic .github
 	just $(SAVER)/lint
 	just $(REDUCER)/lint
 

@@ -72,7 +72,9 @@ def make_patch(ours: Path, upstream: Path) -> bytes:
     objects = git(upstream, "rev-parse", "--path-format=absolute", "--git-path", "objects")
     with tempfile.TemporaryDirectory(prefix="make-patch-") as scratch:
         tree = Path(scratch, "tree")
-        with tarfile.open(fileobj=io.BytesIO(git(ours, "archive", "HEAD", "--", FOLDER))) as archive:
+        with tarfile.open(
+            fileobj=io.BytesIO(git(ours, "archive", "HEAD", "--", FOLDER))
+        ) as archive:
             archive.extractall(tree, filter="tar")
         Path(scratch, "objects").mkdir()
         # An index and an object store of our own: the checkout stays as it is.
