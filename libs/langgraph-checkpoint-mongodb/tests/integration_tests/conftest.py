@@ -1,0 +1,71 @@
+"""Fixtures for tests that look at, or tamper with, the server itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import pytest
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure
+
+COMMAND_NOT_FOUND = 59
+
+
+class FailCommand(Protocol):
+    """Makes the server fail commands of one client while a context is open."""
+
+    def __call__(
+        self,
+        commands: Sequence[str],
+        *,
+        app_name: str,
+        mode: str | dict[str, int] = "alwaysOn",
+        **data: Any,
+    ) -> AbstractContextManager[None]:
+        """Switch the fail point on, and off again when the context ends.
+
+        Args:
+            commands: Names of the commands to fail, as `find`.
+            app_name: The `appname` of the client whose commands fail; give the client one of
+                its own, so that no other test is hit.
+            mode: `alwaysOn`, `{"times": n}` for the first n, or `{"skip": n}` for all after n.
+            **data: What happens, as the server names it: `errorCode`, `errorLabels`,
+                `closeConnection`, `blockConnection` and `blockTimeMS`, `writeConcernError`.
+        """
+        ...
+
+
+@pytest.fixture
+def fail_command(mongo_client: MongoClient[dict[str, Any]]) -> FailCommand:
+    """The server's `failCommand`; skips where the server was started without test commands."""
+
+    def configure(mode: str | dict[str, int], **data: Any) -> None:
+        try:
+            point = {"configureFailPoint": "failCommand", "mode": mode, "data": data}
+            mongo_client.admin.command(point)
+        except OperationFailure as error:
+            if error.code != COMMAND_NOT_FOUND:
+                raise
+            pytest.skip(
+                "the server has no fail points: start mongod with"
+                " --setParameter enableTestCommands=1"
+            )
+
+    @contextlib.contextmanager
+    def failing(
+        commands: Sequence[str],
+        *,
+        app_name: str,
+        mode: str | dict[str, int] = "alwaysOn",
+        **data: Any,
+    ) -> Any:
+        configure(mode, failCommands=list(commands), appName=app_name, **data)
+        try:
+            yield
+        finally:
+            configure("off")
+
+    return failing
