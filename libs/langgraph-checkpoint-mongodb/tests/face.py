@@ -16,6 +16,8 @@ from langgraph.checkpoint.mongodb.aio import AsyncMongoDBSaver
 
 Kind = Literal["sync", "async"]
 KINDS: tuple[Kind, ...] = ("sync", "async")
+# After a server's "not primary" the driver waits for the next heartbeat: 10 s by its default.
+CLIENT_DEFAULTS: Mapping[str, Any] = {"heartbeatFrequencyMS": 500}
 T = TypeVar("T")
 Rows = list[CheckpointTuple]
 
@@ -49,7 +51,7 @@ class Face:
             **saver_kwargs: Arguments for the saver, as `ttl`, `serde` or collection names.
         """
         self.kind: Kind = kind
-        self.client_kwargs = dict(client_kwargs or {})
+        self.client_kwargs = {**CLIENT_DEFAULTS, **(client_kwargs or {})}
         self.saver_kwargs = saver_kwargs
         self._uri, self._db_name, self._closing = uri, db_name, closing
         self._runner = asyncio.Runner()
