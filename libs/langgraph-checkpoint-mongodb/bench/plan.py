@@ -1,0 +1,63 @@
+"""How often each workload runs, and which figures each kind of run gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TIMED = ("ms", "per_s", "memory")
+TITLES = {
+    "W1": "15 MB in three list channels, one counter changing, 20 steps",
+    "W1s": "15 MB in three str channels, one counter changing, 20 steps",
+    "W2": "chat of 200 turns of 500 characters",
+    "W3": "small agent, 8 channels under 1 KB, 3 change, 100 steps",
+    "W4": "get_tuple with 1 / 10 / 100 / 1000 channels, and with 15 MB",
+    "W5": "202 checkpoints, one 10 MB channel that never changes",
+    "W6": "8 threads or tasks, 3-node graph, 20 turns",
+    "W7": "7 + 10 MB, as input and from nodes",
+    "W8": "delta channel, 500 steps: history",
+    "W9": "10 MB saved and loaded while a task ticks every millisecond",
+    "W10": "growth: put, get_tuple, list(limit=10), prune",
+}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A kind of run.
+
+    Attributes:
+        relayed: Through the relay, so that bytes and requests are counted.
+        repeat: How many turns each contestant gets.
+        latency_ms: What the relay adds to each request.
+        both: Whether times are taken here too, though the relay is in the way.
+    """
+
+    relayed: bool
+    repeat: int
+    latency_ms: float = 0
+    both: bool = False
+
+    def keeps(self, figure: str) -> bool:
+        """Tell whether this kind of run is where a figure comes from."""
+        timed = any(word in TIMED for word in figure.split("_")) or figure.endswith("per_s")
+        return self.both or timed == (not self.relayed or bool(self.latency_ms))
+
+    def rename(self, figure: str) -> str:
+        """Return a figure's name in the result."""
+        return f"{figure}_at_{self.latency_ms:g}ms" if self.latency_ms else figure
+
+
+def passes(workload: str, quick: bool) -> list[Pass]:
+    """Return the runs of a workload, a key of `TITLES`."""
+    if workload in ("W1", "W1s", "W5", "W7"):  # too large to run twice; bytes are what counts
+        return [Pass(relayed=True, repeat=1, both=True)]
+    timed = Pass(relayed=False, repeat=1 if quick else REPEATS.get(workload, 5))
+    if workload in ("W9", "W10"):
+        return [timed]
+    counted = Pass(relayed=True, repeat=1)
+    if workload == "W3":
+        slow = Pass(relayed=True, repeat=1 if quick else 3, latency_ms=5)
+        return [counted, timed, slow]
+    return [counted, timed]
+
+
+REPEATS = {"W8": 3, "W9": 2, "W10": 1, "W3": 7}

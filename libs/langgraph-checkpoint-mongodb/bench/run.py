@@ -1,0 +1,151 @@
+"""Running workloads: one process for each peer and face, the peers taking turns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.environments import environment
+from bench.job import Job
+from bench.plan import Pass
+from bench.servers import Server
+
+ENTRY = Path(__file__).with_name("_worker_entry.py")
+
+
+@dataclass(frozen=True, order=True)
+class Contestant:
+    """A peer called through one face."""
+
+    peer: str
+    face: str
+
+    def __str__(self) -> str:
+        return f"{self.peer} {self.face}"
+
+
+@dataclass
+class Outcome:
+    """All that was measured of one contestant in one workload.
+
+    Attributes:
+        runs: The values of each figure, one a run, in the order of the runs.
+        errors: What it raised instead.
+    """
+
+    workload: str
+    contestant: Contestant
+    runs: dict[str, list[float]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def value(self, figure: str) -> float | None:
+        """Return the median of a figure, or None when it was not measured."""
+        return median(self.runs[figure]) if self.runs.get(figure) else None
+
+    def ratio(self, figure: str, other: Outcome) -> float | None:
+        """Return the median ratio to another contestant, run by run as they took turns."""
+        pairs = zip(self.runs.get(figure, []), other.runs.get(figure, []), strict=False)
+        ratios = [mine / theirs for mine, theirs in pairs if theirs]
+        return median(ratios) if ratios else None
+
+
+class Worker:
+    """The process that runs workloads for one contestant."""
+
+    def __init__(self, contestant: Contestant) -> None:
+        self.contestant = contestant
+        self._log = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [str(environment(contestant.peer)), "-P", "-W", "ignore", str(ENTRY)]
+            + [contestant.peer, contestant.face],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            cwd=tempfile.gettempdir(),
+        )
+        self.versions: dict[str, str] = self._read()["versions"]
+
+    def perform(self, job: Job) -> dict[str, Any]:
+        """Run one job and return its figures or its error."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(asdict(job)) + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+        self._log.close()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        if line := self._process.stdout.readline():
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        self._log.seek(0)
+        said = self._log.read().decode(errors="replace")
+        raise RuntimeError(f"the process of {self.contestant} ended:\n{said[-3000:]}")
+
+
+def run_workload(
+    workload: str,
+    passes: list[Pass],
+    contestants: list[Contestant],
+    servers: dict[str, Server],
+    quick: bool,
+    tick: Callable[[Contestant], None],
+) -> tuple[list[Outcome], dict[str, dict[str, str]]]:
+    """Run one workload for all contestants, turn by turn.
+
+    Args:
+        workload: Its id.
+        passes: How often and over which path.
+        contestants: Who takes part.
+        servers: Where each peer stores; a peer without one stores nothing.
+        quick: Whether to run the small size.
+        tick: Called after each run.
+
+    Returns:
+        What was measured, and the versions each peer ran with.
+    """
+    outcomes = [Outcome(workload, contestant) for contestant in contestants]
+    workers = [Worker(contestant) for contestant in contestants]
+    try:
+        for one in passes:
+            for _ in range(one.repeat):
+                for outcome, worker in zip(outcomes, workers, strict=True):
+                    server = servers.get(outcome.contestant.peer)
+                    if server or one.both or not one.relayed:
+                        _perform(outcome, worker, one, server, quick)
+                    tick(outcome.contestant)
+    finally:
+        for worker in workers:
+            worker.close()
+    return outcomes, {str(w.contestant): w.versions for w in workers}
+
+
+def _perform(
+    outcome: Outcome, worker: Worker, one: Pass, server: Server | None, quick: bool
+) -> None:
+    uri, control = "", 0
+    if server:
+        uri = server.relayed if one.relayed else server.uri
+        control = server.control if one.relayed else 0
+        server.latency(one.latency_ms)
+    answer = worker.perform(Job(outcome.workload, uri, control, quick))
+    if "error" in answer:
+        outcome.errors.append(answer["error"])
+        return
+    for name, value in answer["figures"].items():
+        if one.keeps(name):
+            outcome.runs.setdefault(one.rename(name), []).append(value)
