@@ -107,13 +107,13 @@ def nested(checkpointer: Any = None) -> Any:
 
 
 def flaky(checkpointer: Any = None) -> Any:
-    """A node that fails on demand beside one that works: leaves an error pending."""
+    """A node that works, then one that fails on demand: leaves an error pending."""
     graph = StateGraph(State)
-    graph.add_node("flaky", _flaky)
     graph.add_node("work", _work)
-    for node in ("flaky", "work"):
-        graph.add_edge(START, node)
-        graph.add_edge(node, END)
+    graph.add_node("flaky", _flaky)
+    graph.add_edge(START, "work")
+    graph.add_edge("work", "flaky")
+    graph.add_edge("flaky", END)
     return graph.compile(checkpointer=checkpointer)
 
 
