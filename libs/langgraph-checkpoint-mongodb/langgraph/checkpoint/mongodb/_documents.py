@@ -1,0 +1,402 @@
+"""The split layout: checkpoint, channel value and pending write documents.
+
+Pure functions between LangGraph's values and MongoDB's documents. What the fields
+mean is written down in `docs/stored-layout.md`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP, Checkpoint, PendingWrite
+from langgraph.checkpoint.serde.types import TASKS
+
+from langgraph.checkpoint.mongodb._codec import Codec, Typed, document_size
+from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
+
+__all__ = [
+    "LAYOUT",
+    "RESERVED_IN_PARTS",
+    "VALUE_KEY",
+    "WRITE_KEY",
+    "CheckpointKey",
+    "Document",
+    "ManifestEntry",
+    "join_parts",
+    "layout_of",
+    "load_writes",
+    "pack_checkpoint",
+    "payload_size",
+    "pending_writes",
+    "split_parts",
+    "unpack_checkpoint",
+    "value_documents",
+    "value_key",
+    "value_keys",
+    "value_version",
+    "version_text",
+    "write_documents",
+    "write_order",
+]
+
+Document = dict[str, Any]
+
+LAYOUT = 2
+"""The `layout` of a split checkpoint document; the whole layout has no such field."""
+
+RESERVED_IN_PARTS = frozenset({"__start__", TASKS})
+"""Channels that gather many values, each of which may be as large as a channel."""
+
+VALUE_KEY = ("thread_id", "checkpoint_ns", "channel", "version", "part")
+"""The fields of the unique index of channel values."""
+
+WRITE_KEY = ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx")
+"""The fields of the unique index of pending writes, as the older releases made it."""
+
+# Put before the serializer's type, so that a release that does not know the split
+# layout refuses the document ("Unknown serialization type") instead of showing a part.
+_TYPE_PREFIX = "split:"
+
+# What `get_next_version` makes here and in the other Python savers: only this form
+# is unique by itself. Any other version may be met by two forks.
+_UNIQUE_VERSION = re.compile(r"\d{32}\.\S+")
+
+# Items of a reserved channel are gathered into parts of about this many bytes, so
+# that a thousand small Sends are not a thousand documents.
+_PART_BYTES = 1024 * 1024
+
+
+class CheckpointKey(NamedTuple):
+    """What identifies a checkpoint: the fields of its unique index."""
+
+    thread_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
+
+    def namespace(self) -> Document:
+        """The query for the checkpoint's thread and namespace."""
+        return {"thread_id": self.thread_id, "checkpoint_ns": self.checkpoint_ns}
+
+    def query(self) -> Document:
+        """The query for exactly this checkpoint."""
+        return self._asdict()
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    """Where one channel value of a checkpoint lies.
+
+    Attributes:
+        channel: The channel.
+        version: The value document's `version`.
+        channel_version: The channel's version as text, where it is not `version`.
+        parts: How many documents hold the value; None for one without parts.
+        size: Bytes of the serialized value, all parts together.
+        snapshot: Whether it is the snapshot of a delta channel.
+    """
+
+    channel: str
+    version: str
+    size: int
+    channel_version: str | None = None
+    parts: int | None = None
+    snapshot: bool = False
+
+    @property
+    def holds(self) -> str:
+        """The channel version, as text, whose value this is."""
+        return self.version if self.channel_version is None else self.channel_version
+
+    def to_document(self) -> Document:
+        """The entry as it is stored, absent facts left out."""
+        document: Document = {"channel": self.channel, "version": self.version, "size": self.size}
+        if self.channel_version is not None:
+            document["channel_version"] = self.channel_version
+        if self.parts is not None:
+            document["parts"] = self.parts
+        if self.snapshot:
+            document["snapshot"] = True
+        return document
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ManifestEntry:
+        """Read an entry back."""
+        return cls(
+            document["channel"],
+            document["version"],
+            document["size"],
+            document.get("channel_version"),
+            document.get("parts"),
+            document.get("snapshot", False),
+        )
+
+
+def layout_of(document: Mapping[str, Any]) -> int:
+    """The layout of a checkpoint document: 1 (whole) or 2 (split).
+
+    Raises:
+        UnknownLayoutError: A newer release wrote it.
+    """
+    layout = document.get("layout", 1)
+    if layout not in (1, LAYOUT):
+        raise UnknownLayoutError(
+            layout, document.get("thread_id", "?"), document.get("checkpoint_id", "?")
+        )
+    return cast(int, layout)
+
+
+def version_text(version: object) -> str:
+    """A channel version as the text that keys hold; empty for none."""
+    return "" if version is None else str(version)
+
+
+def value_version(version: object, checkpoint_id: str, *, own: bool = False) -> str:
+    """The `version` under which a channel value is stored.
+
+    Args:
+        version: The channel's version; None for a channel that has none.
+        checkpoint_id: The checkpoint that writes the value.
+        own: Make the key this checkpoint's own even if the version is unique.
+
+    Returns:
+        The version itself when it is unique, else the version and the checkpoint:
+        two forks that count to the same number must not meet on one key.
+    """
+    if not own and isinstance(version, str) and _UNIQUE_VERSION.fullmatch(version):
+        return version
+    return f"{version_text(version)}@{checkpoint_id}"
+
+
+def pack_checkpoint(
+    codec: Codec,
+    checkpoint: Checkpoint,
+    native: Mapping[str, Any],
+    typed: Mapping[str, Typed],
+) -> Typed:
+    """Serialize a checkpoint with its inline channel values.
+
+    A checkpoint names the same few version strings again and again, in
+    `channel_versions` and in `versions_seen`: each is stored once and referred to by
+    its place, which saves about a third of a small checkpoint.
+
+    Args:
+        codec: The serializer.
+        checkpoint: The checkpoint; its `channel_values` are left out.
+        native: Inline values that lie in the serialization as they are.
+        typed: Inline values that the serializer must read back by their own type.
+
+    Returns:
+        The document's `type`, refused by releases that do not know the layout, and
+        its `checkpoint` bytes.
+    """
+    rest: dict[str, Any] = dict(checkpoint)
+    rest.pop("id", None)
+    versions = _VersionTable()
+    if "channel_versions" in rest:
+        rest["channel_versions"] = versions.places(rest["channel_versions"])
+    if "versions_seen" in rest:
+        rest["versions_seen"] = {
+            node: versions.places(seen) for node, seen in rest["versions_seen"].items()
+        }
+    rest["channel_values"] = native
+    payload = {"checkpoint": rest, "versions": versions.table}
+    if typed:
+        payload["typed"] = typed
+    type_, data = codec.dumps(payload)
+    return _TYPE_PREFIX + type_, data
+
+
+class _VersionTable:
+    """Distinct versions, in order of appearance."""
+
+    def __init__(self) -> None:
+        self.table: list[Any] = []
+        self._place: dict[tuple[type, Any], int] = {}
+
+    def places(self, versions: Mapping[str, Any]) -> dict[str, int]:
+        """Replace each version by its place in the table."""
+        return {channel: self._of(version) for channel, version in versions.items()}
+
+    def _of(self, version: Any) -> int:
+        # By type as well: 1 and 1.0 are one key of a dict, but two versions.
+        key = (type(version), version)
+        place = self._place.get(key)
+        if place is None:
+            place = self._place[key] = len(self.table)
+            self.table.append(version)
+        return place
+
+
+def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Checkpoint:
+    """Read back a split checkpoint with its inline channel values.
+
+    Args:
+        codec: The serializer.
+        document: The checkpoint document.
+
+    Returns:
+        The checkpoint, without the channel values that the manifest names.
+    """
+    type_ = document["type"].removeprefix(_TYPE_PREFIX)
+    payload = codec.loads((type_, document["checkpoint"]))
+    table = payload["versions"]
+    checkpoint = payload["checkpoint"]
+    checkpoint["id"] = document["checkpoint_id"]
+    if "channel_versions" in checkpoint:
+        checkpoint["channel_versions"] = _from_places(checkpoint["channel_versions"], table)
+    if "versions_seen" in checkpoint:
+        checkpoint["versions_seen"] = {
+            node: _from_places(seen, table) for node, seen in checkpoint["versions_seen"].items()
+        }
+    values = checkpoint["channel_values"]
+    for channel, (value_type, data) in payload.get("typed", {}).items():
+        values[channel] = codec.loads((value_type, data))
+    return cast(Checkpoint, checkpoint)
+
+
+def _from_places(places: Mapping[str, int], table: Sequence[Any]) -> dict[str, Any]:
+    return {channel: table[place] for channel, place in places.items()}
+
+
+def split_parts(codec: Codec, value: Any) -> list[Typed] | None:
+    """Serialize the value of a reserved channel in parts.
+
+    Args:
+        codec: The serializer.
+        value: A mapping (split by key) or a list (split by item).
+
+    Returns:
+        The parts in order, each a piece of the same kind as the value; None for a
+        value that is small as a whole or that is neither.
+    """
+    pieces: list[Any]
+    if type(value) is dict:
+        pieces = [{key: item} for key, item in value.items()]
+    elif type(value) is list:
+        pieces = [[item] for item in value]
+    else:
+        return None
+    parts: list[Typed] = []
+    gathered: list[Any] = []
+    gathered_bytes = 0
+    for piece in pieces:
+        typed = codec.dumps(piece)
+        size = len(typed[1])
+        if gathered and gathered_bytes + size > _PART_BYTES:
+            parts.append(codec.dumps(_merge(gathered)))
+            gathered, gathered_bytes = [], 0
+        if size > _PART_BYTES:
+            parts.append(typed)
+        else:
+            gathered.append(piece)
+            gathered_bytes += size
+    if not parts:
+        return None
+    if gathered:
+        parts.append(codec.dumps(_merge(gathered)))
+    return parts
+
+
+def join_parts(codec: Codec, parts: Iterable[Typed]) -> Any:
+    """Put the parts of a reserved channel's value together again, in their order."""
+    return _merge([codec.loads(part) for part in parts])
+
+
+def _merge(pieces: Sequence[Any]) -> Any:
+    if isinstance(pieces[0], dict):
+        return {key: item for piece in pieces for key, item in piece.items()}
+    return [item for piece in pieces for item in piece]
+
+
+def value_documents(
+    key: CheckpointKey, entry: ManifestEntry, parts: Sequence[Typed], stamp: datetime | None
+) -> list[Document]:
+    """The documents of one channel value.
+
+    Args:
+        key: The checkpoint that writes the value.
+        entry: Its manifest entry.
+        parts: The serialized value, or its parts in order.
+        stamp: The TTL stamp, None without a TTL.
+
+    Returns:
+        One document, or one for each part.
+    """
+    documents = []
+    for number, (type_, data) in enumerate(parts):
+        document = {**key.namespace(), "channel": entry.channel, "version": entry.version}
+        if entry.parts is not None:
+            document["part"] = number
+        document["type"] = type_
+        document["value"] = data
+        if stamp is not None:
+            document["created_at"] = stamp
+        documents.append(document)
+    return documents
+
+
+def value_keys(key: CheckpointKey, entry: ManifestEntry) -> list[Document]:
+    """The unique keys of the documents that hold a value."""
+    whole = {**key.namespace(), "channel": entry.channel, "version": entry.version}
+    if entry.parts is None:
+        return [whole]
+    return [{**whole, "part": number} for number in range(entry.parts)]
+
+
+def value_key(document: Mapping[str, Any]) -> Document:
+    """The unique key of a channel value document."""
+    return {name: document[name] for name in VALUE_KEY if name in document}
+
+
+def write_documents(
+    codec: Codec,
+    key: CheckpointKey,
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+    stamp: datetime | None,
+) -> list[Document]:
+    """The documents of one task's pending writes, the special channels at their own `idx`."""
+    documents = []
+    for number, (channel, value) in enumerate(writes):
+        type_, data = codec.dumps(value)
+        document = {
+            **key.query(),
+            "task_id": task_id,
+            "task_path": task_path,
+            "idx": WRITES_IDX_MAP.get(channel, number),
+            "channel": channel,
+            "type": type_,
+            "value": data,
+        }
+        if stamp is not None:
+            document["created_at"] = stamp
+        documents.append(document)
+    return documents
+
+
+def payload_size(document: Document) -> int:
+    """Bytes that a channel value or pending write document takes in the server."""
+    return document_size({**document, "value": b""}, document["value"])
+
+
+def write_order(document: Mapping[str, Any]) -> tuple[str, str, int]:
+    """Sort key of pending writes: the order in which a live step applies them."""
+    return document.get("task_path", ""), document["task_id"], document["idx"]
+
+
+def load_writes(codec: Codec, documents: Iterable[Mapping[str, Any]]) -> list[PendingWrite]:
+    """Read pending writes back, in the order given."""
+    return [
+        (found["task_id"], found["channel"], codec.loads((found["type"], found["value"])))
+        for found in documents
+    ]
+
+
+def pending_writes(codec: Codec, documents: Iterable[Mapping[str, Any]]) -> list[PendingWrite]:
+    """Read pending writes back, in `(task_path, task_id, idx)` order."""
+    return load_writes(codec, sorted(documents, key=write_order))

@@ -1,0 +1,160 @@
+"""A thread's checkpoints as a graph: who builds on whom, and what must stay for it.
+
+Used by what removes or copies checkpoints. Only keys, parents and manifests are read,
+no state.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+
+from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry
+from langgraph.checkpoint.mongodb._history import CHAIN_FIELDS, Chain, Walk
+from langgraph.checkpoint.mongodb._port import Call
+from langgraph.checkpoint.mongodb._reading import key_of
+from langgraph.checkpoint.mongodb._writing import COUNTERS, parent_of
+
+__all__ = ["Graph", "ValueName", "by_namespace"]
+
+ValueName = tuple[str, str, str]
+"""Namespace, channel and version of a channel value."""
+
+_FIELDS: Document = {**CHAIN_FIELDS, "metadata.parents": 1}
+
+_IDS_PER_QUERY = 1000
+
+
+class Graph:
+    """The checkpoints of one thread as they were when it was read.
+
+    Args:
+        call: What the call works with.
+        thread_id: The thread.
+        documents: Its checkpoint documents, without state.
+    """
+
+    def __init__(self, call: Call, thread_id: str, documents: Iterable[Document]) -> None:
+        self._call, self.thread_id = call, thread_id
+        self._documents = {key_of(document): document for document in documents}
+
+    @classmethod
+    async def read(cls, call: Call, thread_id: str) -> Graph:
+        """Read the graph of a thread from the primary."""
+        query = {"thread_id": thread_id}
+        return cls(call, thread_id, await call.io.find("checkpoints", query, _FIELDS, fresh=True))
+
+    def keys(self) -> set[CheckpointKey]:
+        """All checkpoints."""
+        return set(self._documents)
+
+    def newest(self, count: int) -> set[CheckpointKey]:
+        """The newest checkpoints of each namespace."""
+        namespaces = by_namespace(self._documents)
+        return {
+            CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
+            for checkpoint_ns, ids in namespaces.items()
+            for checkpoint_id in sorted(ids, reverse=True)[:count]
+        }
+
+    def named_values(self, keys: Iterable[CheckpointKey]) -> dict[ValueName, ManifestEntry]:
+        """The values that checkpoints name."""
+        return {
+            (key.checkpoint_ns, entry.channel, entry.version): entry
+            for key in keys
+            for entry in self._manifest(key).values()
+        }
+
+    def _manifest(self, key: CheckpointKey) -> Mapping[str, ManifestEntry]:
+        return parent_of(self._documents[key]).manifest
+
+    async def needed_by(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
+        """The checkpoints without which kept ones would lose state, themselves included.
+
+        * The ancestors from which a delta channel is rebuilt, back to its last snapshot.
+        * The newest checkpoint of a subgraph that was called from a kept one: a pending
+          interrupt resumes there.
+        """
+        needed = set(kept) | self._called_from(kept)
+        deltas = self._delta_channels()
+        for key in list(needed):
+            channels = deltas.get(key.checkpoint_ns, set()) - set(self._manifest(key))
+            if channels:
+                needed |= await self._rebuilt_from(key, channels)
+        return needed
+
+    def _called_from(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
+        callers = {(key.checkpoint_ns, key.checkpoint_id) for key in kept}
+        newest: dict[tuple[str, tuple[str, str]], str] = {}
+        for key, document in self._documents.items():
+            parents = (document.get("metadata") or {}).get("parents")
+            if not isinstance(parents, dict):
+                continue
+            for checkpoint_ns, stored in parents.items():
+                caller = (checkpoint_ns, self._call.codec.loads((stored[0], stored[1])))
+                if caller in callers:
+                    call = (key.checkpoint_ns, caller)
+                    newest[call] = max(newest.get(call, ""), key.checkpoint_id)
+        return {
+            CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
+            for (checkpoint_ns, _), checkpoint_id in newest.items()
+        }
+
+    def _delta_channels(self) -> dict[str, set[str]]:
+        """The delta channels of each namespace, as counters and snapshots tell them."""
+        channels: defaultdict[str, set[str]] = defaultdict(set)
+        for key, document in self._documents.items():
+            of_namespace = channels[key.checkpoint_ns]
+            of_namespace.update((document.get("metadata") or {}).get(COUNTERS) or ())
+            of_namespace.update(
+                entry.channel for entry in self._manifest(key).values() if entry.snapshot
+            )
+        return channels
+
+    async def _rebuilt_from(self, key: CheckpointKey, channels: set[str]) -> set[CheckpointKey]:
+        document = self._documents[key]
+        counted = (document.get("metadata") or {}).get(COUNTERS) or {}
+        chain = Chain(self._call, key.namespace(), self._namespace_documents(key.checkpoint_ns))
+        if not channels <= set(counted):
+            # Not counted: its value is inline, or it was never written.
+            inline = await chain.inline(document)
+            versions = inline.get("channel_versions") or {}
+            values = inline.get("channel_values") or {}
+            channels = {
+                channel
+                for channel in channels
+                if channel in counted or (channel in versions and channel not in values)
+            }
+        walk = Walk(self._call, chain, sorted(channels))
+        await walk.follow(document)
+        return {ancestor for ancestor in walk.path if ancestor in self._documents}
+
+    def _namespace_documents(self, checkpoint_ns: str) -> list[Document]:
+        return [
+            document
+            for key, document in self._documents.items()
+            if key.checkpoint_ns == checkpoint_ns
+        ]
+
+
+def by_namespace(keys: Iterable[CheckpointKey]) -> dict[str, list[str]]:
+    """The ids of checkpoints of one thread, by namespace."""
+    namespaces: defaultdict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        namespaces[key.checkpoint_ns].append(key.checkpoint_id)
+    return namespaces
+
+
+def key_queries(keys: Iterable[CheckpointKey]) -> list[Document]:
+    """Queries for checkpoints of one thread, or for their writes, of bounded size."""
+    keys = sorted(keys)
+    thread_id = keys[0].thread_id if keys else ""
+    return [
+        {
+            "thread_id": thread_id,
+            "checkpoint_ns": checkpoint_ns,
+            "checkpoint_id": {"$in": ids[at : at + _IDS_PER_QUERY]},
+        }
+        for checkpoint_ns, ids in by_namespace(keys).items()
+        for at in range(0, len(ids), _IDS_PER_QUERY)
+    ]

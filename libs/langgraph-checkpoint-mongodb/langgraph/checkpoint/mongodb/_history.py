@@ -1,0 +1,264 @@
+"""The history of delta channels: a walk along parents, in a handful of commands.
+
+A `DeltaChannel` is stored as a snapshot now and then; its value at a checkpoint is
+rebuilt from the nearest ancestor that holds one and the writes since. The base class
+reads one ancestor after the other. Here the ancestors' keys come in pages, then the
+writes of all of them at once, then the seeds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.runnables import RunnableConfig
+
+from langgraph.checkpoint.mongodb._documents import (
+    LAYOUT,
+    CheckpointKey,
+    Document,
+    ManifestEntry,
+    join_parts,
+    layout_of,
+    load_writes,
+    unpack_checkpoint,
+    write_order,
+)
+from langgraph.checkpoint.mongodb._port import Call
+from langgraph.checkpoint.mongodb._queries import (
+    CHECKPOINT_FIELDS,
+    KEY_FIELDS,
+    WRITE_FIELDS,
+    thread_config,
+)
+from langgraph.checkpoint.mongodb._reading import key_of, query_of, read_values
+from langgraph.checkpoint.mongodb._whole import whole_checkpoint
+from langgraph.checkpoint.mongodb._writing import COUNTERS, parent_of
+from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import DeltaChannelHistory
+
+__all__ = ["Walk", "get_delta_channel_history"]
+
+CHAIN_FIELDS: Document = {
+    **KEY_FIELDS,
+    "parent_checkpoint_id": 1,
+    "layout": 1,
+    "channels": 1,
+    f"metadata.{COUNTERS}": 1,
+}
+
+# A channel's last snapshot is seldom more than its `snapshot_frequency` (100) away.
+_FIRST_PAGE = 128
+_NEXT_PAGE = 1024
+
+# Checkpoint documents fetched at a time, of the whole layout one to begin with.
+_AT_FIRST = 8
+_GROWTH = 4
+
+_IDS_PER_QUERY = 10_000
+
+
+async def get_delta_channel_history(
+    call: Call, config: RunnableConfig, channels: Sequence[str]
+) -> Mapping[str, DeltaChannelHistory]:
+    """Read what delta channels are rebuilt from; see `MongoDBSaver.get_delta_channel_history`."""
+    thread_id, checkpoint_ns, checkpoint_id = thread_config(config)
+    if not channels:
+        return {}
+    chain = Chain(call, {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns})
+    walk = Walk(call, chain, channels)
+    target = await chain.start(checkpoint_id)
+    if target is not None:
+        await walk.follow(target)
+    await walk.read_named_seeds()
+    writes = await _writes(call, walk.path, channels)
+    return {channel: await walk.entry(channel, writes) for channel in channels}
+
+
+class Chain:
+    """The checkpoints of a namespace, as far as a walk has come, newest first by pages.
+
+    Args:
+        call: What the call works with.
+        namespace: The query for thread and namespace.
+        known: Those of its checkpoints that were read already.
+    """
+
+    def __init__(self, call: Call, namespace: Document, known: Iterable[Document] = ()) -> None:
+        self._call, self._namespace = call, namespace
+        self._known = {document["checkpoint_id"]: document for document in known}
+        self._oldest: str | None = None
+        self._whole: dict[str, Document] = {}
+        self._fetching = _AT_FIRST
+
+    async def start(self, checkpoint_id: str | None) -> Document | None:
+        """The checkpoint that a walk starts from; the newest one for None."""
+        bound = {} if checkpoint_id is None else {"checkpoint_id": {"$lte": checkpoint_id}}
+        page = await self._page(bound, _FIRST_PAGE)
+        first = page[0] if page else None
+        if first is None or checkpoint_id not in (None, first["checkpoint_id"]):
+            return None
+        return first
+
+    async def get(self, checkpoint_id: str) -> Document | None:
+        """One checkpoint; None when it is not stored."""
+        while checkpoint_id not in self._known:
+            if self._oldest is None or checkpoint_id >= self._oldest:
+                # Ids grow along a chain; one that does not is looked up by itself.
+                await self._page({"checkpoint_id": checkpoint_id}, 1)
+                return self._known.get(checkpoint_id)
+            page = await self._page({"checkpoint_id": {"$lt": self._oldest}}, _NEXT_PAGE)
+            if not page:
+                self._oldest = None
+                return None
+        return self._known[checkpoint_id]
+
+    async def _page(self, bound: Document, most: int) -> list[Document]:
+        page = await self._call.io.find(
+            *("checkpoints", {**self._namespace, **bound}, CHAIN_FIELDS),
+            sort=[("checkpoint_id", -1)],
+            most=most,
+        )
+        self._known.update({document["checkpoint_id"]: document for document in page})
+        if page and most > 1:
+            self._oldest = page[-1]["checkpoint_id"]
+        return page
+
+    async def inline(self, document: Document) -> Mapping[str, Any]:
+        """A checkpoint with the channel values of its own document; empty when it is gone."""
+        checkpoint_id = document["checkpoint_id"]
+        if checkpoint_id not in self._whole:
+            await self._fetch(document)
+        found = self._whole.pop(checkpoint_id, None)
+        if found is None:
+            return {}
+        read = unpack_checkpoint if layout_of(found) == LAYOUT else whole_checkpoint
+        size = len(found["checkpoint"])
+        checkpoint: Mapping[str, Any] = await self._call.io.offload(
+            size, read, self._call.codec, found
+        )
+        return checkpoint
+
+    async def _fetch(self, document: Document) -> None:
+        """Fetch the document of a checkpoint, and those of the next few ancestors.
+
+        More each time: the value is mostly near, but a channel that nothing tells of is
+        looked for up to the root.
+        """
+        most = self._fetching if layout_of(document) == LAYOUT else self._fetching // _AT_FIRST
+        self._fetching *= _GROWTH
+        ids: list[str] = []
+        ancestor: Document | None = document
+        while ancestor is not None and len(ids) < most and ancestor["checkpoint_id"] not in ids:
+            ids.append(ancestor["checkpoint_id"])
+            ancestor = self._known.get(ancestor.get("parent_checkpoint_id") or "")
+        fetched = await self._call.io.find(
+            *("checkpoints", {**self._namespace, "checkpoint_id": {"$in": ids}}, CHECKPOINT_FIELDS),
+            sort=[("checkpoint_id", -1)],
+            most=len(ids),
+        )
+        self._whole = {one["checkpoint_id"]: one for one in fetched}
+
+
+class Walk:
+    """The walk from a checkpoint along its parents, until every channel has its seed.
+
+    Args:
+        call: What the call works with.
+        chain: The checkpoints of the namespace.
+        channels: The channels looked for.
+
+    Attributes:
+        path: The ancestors visited, nearest first.
+    """
+
+    def __init__(self, call: Call, chain: Chain, channels: Sequence[str]) -> None:
+        self._call, self._chain = call, chain
+        self.path: list[CheckpointKey] = []
+        self._remaining = list(dict.fromkeys(channels))
+        self._ends: dict[str, int] = {}
+        self._named: dict[str, tuple[CheckpointKey, ManifestEntry]] = {}
+        self._seeds: dict[str, Any] = {}
+
+    async def follow(self, target: Document) -> None:
+        """Visit ancestors until every channel has its seed, or the root is reached."""
+        document: Document | None = target
+        seen = {target["checkpoint_id"]}
+        while self._remaining and document is not None:
+            parent_id = document.get("parent_checkpoint_id")
+            if not parent_id or parent_id in seen:
+                return
+            seen.add(parent_id)
+            document = await self._chain.get(parent_id)
+            if document is not None:
+                await self._visit(document)
+
+    async def _visit(self, document: Document) -> None:
+        key, manifest = key_of(document), parent_of(document).manifest
+        self.path.append(key)
+        rebuilt = (document.get("metadata") or {}).get(COUNTERS) or {}
+        inline: Mapping[str, Any] | None = None
+        for channel in list(self._remaining):
+            if entry := manifest.get(channel):
+                self._named[channel] = (key, entry)
+            elif channel in rebuilt:
+                continue  # Counted since a snapshot further up: not stored here.
+            else:
+                if inline is None:
+                    inline = (await self._chain.inline(document)).get("channel_values") or {}
+                if channel not in inline:
+                    continue
+                self._seeds[channel] = inline[channel]
+            self._remaining.remove(channel)
+            self._ends[channel] = len(self.path)
+
+    async def read_named_seeds(self) -> None:
+        """Read the seeds that are documents of their own."""
+        named = [(key, [entry]) for key, entry in self._named.values()]
+        stored = await read_values(self._call, named)
+        for channel, (key, entry) in self._named.items():
+            place = (*key[:2], entry.channel, entry.version)
+            if len(stored.get(place, ())) != (entry.parts or 1):
+                stored |= await read_values(self._call, [(key, [entry])], fresh=True)
+            parts = [(part["type"], part["value"]) for part in stored.get(place, ())]
+            if len(parts) != (entry.parts or 1):
+                raise MissingChannelValueError(*key, [(entry.channel, entry.version)])
+            codec, size = self._call.codec, entry.size
+            if entry.parts is None:
+                value = await self._call.io.offload(size, codec.loads, parts[0])
+            else:
+                value = await self._call.io.offload(size, join_parts, codec, parts)
+            self._seeds[channel] = value
+
+    async def entry(
+        self, channel: str, writes: Mapping[CheckpointKey, list[Document]]
+    ) -> DeltaChannelHistory:
+        """What was found for one channel, its writes oldest first."""
+        documents: list[Document] = []
+        for key in reversed(self.path[: self._ends.get(channel, len(self.path))]):
+            here = [one for one in writes.get(key, ()) if one["channel"] == channel]
+            documents += sorted(here, key=write_order)
+        size = sum(len(document["value"]) for document in documents)
+        loaded = await self._call.io.offload(size, load_writes, self._call.codec, documents)
+        history: DeltaChannelHistory = {"writes": loaded}
+        if channel in self._seeds:
+            history["seed"] = self._seeds[channel]
+        return history
+
+
+async def _writes(
+    call: Call, path: Sequence[CheckpointKey], channels: Sequence[str]
+) -> Mapping[CheckpointKey, list[Document]]:
+    """The writes of these channels at all ancestors."""
+    writes: defaultdict[CheckpointKey, list[Document]] = defaultdict(list)
+    for at in range(0, len(path), _IDS_PER_QUERY):
+        query = {
+            **query_of(path[at : at + _IDS_PER_QUERY]),
+            "channel": {"$in": list(dict.fromkeys(channels))},
+        }
+        for document in await call.io.find("writes", query, WRITE_FIELDS):
+            writes[key_of(document)].append(document)
+    return writes

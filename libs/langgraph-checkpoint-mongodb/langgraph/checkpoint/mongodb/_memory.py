@@ -1,0 +1,96 @@
+"""What a saver remembers of its threads, to spare the read before a write.
+
+Bounded, shared by the clones of a saver, and never trusted for a value's existence: a
+checkpoint that carries values over proves in the same command that its parent is still
+there (`_writing`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from langgraph.checkpoint.mongodb._documents import CheckpointKey, ManifestEntry
+
+__all__ = ["Memory", "Parent"]
+
+_NAMESPACES = 1024
+_ENTRIES = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """What a put needs to know of the checkpoint it follows.
+
+    Attributes:
+        layout: The layout that the thread goes on in.
+        manifest: Its channel values documents, by channel.
+        stamped: No stamped value that it names is stamped earlier; None when it was
+            written without a TTL.
+        stored: Whether the checkpoint exists.
+    """
+
+    layout: int
+    manifest: Mapping[str, ManifestEntry]
+    stamped: datetime | None = None
+    stored: bool = True
+
+
+class Memory:
+    """The newest checkpoint of each namespace, and the layout of each thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._newest: OrderedDict[tuple[str, str], tuple[str, Parent]] = OrderedDict()
+        self._entries = 0
+        self._layouts: OrderedDict[str, int] = OrderedDict()
+
+    def parent(self, key: CheckpointKey) -> Parent | None:
+        """What is known of one checkpoint, None when it is not the newest one seen."""
+        with self._lock:
+            found = self._newest.get(key[:2])
+            if found is None or found[0] != key.checkpoint_id:
+                return None
+            self._newest.move_to_end(key[:2])
+            return found[1]
+
+    def remember(self, key: CheckpointKey, parent: Parent) -> None:
+        """Keep what was just written or read of a namespace's newest checkpoint."""
+        with self._lock:
+            self._drop(key[:2])
+            self._newest[key[:2]] = (key.checkpoint_id, parent)
+            self._entries += len(parent.manifest)
+            while len(self._newest) > _NAMESPACES or self._entries > _ENTRIES:
+                self._drop(next(iter(self._newest)))
+            self._note(key.thread_id, parent.layout)
+
+    def layout(self, thread_id: str) -> int | None:
+        """The layout of a thread, None when it is not known."""
+        with self._lock:
+            return self._layouts.get(thread_id)
+
+    def note_layout(self, thread_id: str, layout: int) -> None:
+        """Keep the layout of a thread."""
+        with self._lock:
+            self._note(thread_id, layout)
+
+    def forget(self, thread_id: str) -> None:
+        """Drop what is known of a thread that was deleted."""
+        with self._lock:
+            self._layouts.pop(thread_id, None)
+            for namespace in [known for known in self._newest if known[0] == thread_id]:
+                self._drop(namespace)
+
+    def _note(self, thread_id: str, layout: int) -> None:
+        self._layouts[thread_id] = layout
+        self._layouts.move_to_end(thread_id)
+        while len(self._layouts) > _NAMESPACES:
+            self._layouts.popitem(last=False)
+
+    def _drop(self, namespace: tuple[str, str]) -> None:
+        dropped = self._newest.pop(namespace, None)
+        if dropped is not None:
+            self._entries -= len(dropped[1].manifest)

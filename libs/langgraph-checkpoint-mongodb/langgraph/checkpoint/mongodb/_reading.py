@@ -1,0 +1,362 @@
+"""get_tuple and list: the checkpoint, exactly the values that it names, its writes.
+
+A checkpoint is read whole or not at all. A value that is not found is looked for once
+more on the primary, by what the checkpoint says then: a secondary may lag, and the
+checkpoint may have been removed in between.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
+
+from langgraph.checkpoint.mongodb._documents import (
+    LAYOUT,
+    CheckpointKey,
+    Document,
+    ManifestEntry,
+    join_parts,
+    layout_of,
+    pending_writes,
+    unpack_checkpoint,
+)
+from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._port import Call
+from langgraph.checkpoint.mongodb._queries import (
+    CHECKPOINT_FIELDS,
+    KEY_FIELDS,
+    NEWEST_OF_ROOT_FIRST,
+    VALUE_FIELDS,
+    WRITE_FIELDS,
+    ListQuery,
+    Resume,
+    any_of,
+    config_of,
+    matches,
+    prefilter,
+    thread_config,
+    value_queries,
+)
+from langgraph.checkpoint.mongodb._whole import whole_checkpoint
+from langgraph.checkpoint.mongodb._writing import parent_of
+from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
+
+__all__ = ["Found", "Page", "decode", "get_tuple", "list_page"]
+
+_PAGE = 100
+"""Checkpoints that a listing reads at a time."""
+
+_PAGE_VALUE_BYTES = 32 * 1024 * 1024
+"""Serialized channel values that a listing holds at a time, one checkpoint's at least."""
+
+_FILTER_PAGE = 1000
+"""Checkpoints whose metadata a filtered listing looks at, at a time."""
+
+_WHOLE_PAGE = 8
+"""Whole-layout checkpoints, each up to 16 MB, that are fetched by their keys at a time."""
+
+_ATTEMPTS = 3
+"""How often the newest checkpoint may be removed under a reader."""
+
+ValueKey = tuple[str, str, str, str]
+
+
+@dataclass(slots=True)
+class Found:
+    """A checkpoint as it was read, everything there, nothing deserialized.
+
+    Attributes:
+        document: The checkpoint document.
+        parent: What a put that follows it needs to know; its manifest.
+        values: The value documents, their parts in order, by channel.
+        writes: The pending write documents.
+    """
+
+    document: Document
+    parent: Parent
+    values: dict[str, list[Document]] = field(default_factory=dict)
+    writes: list[Document] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, document: Document) -> Found:
+        """A checkpoint of which the values and writes are still to be read."""
+        return cls(document, parent_of(document))
+
+    @property
+    def key(self) -> CheckpointKey:
+        """The checkpoint's key."""
+        return key_of(self.document)
+
+    def take_values(self, stored: Mapping[ValueKey, list[Document]]) -> None:
+        """Take what the manifest names from what was read."""
+        for entry in self.parent.manifest.values():
+            documents = stored.get((*self.key[:2], entry.channel, entry.version), [])
+            if len(documents) == (entry.parts or 1):
+                self.values[entry.channel] = documents
+
+    def missing(self) -> list[tuple[str, str]]:
+        """Channel and version of the values that were not found."""
+        return [
+            (entry.channel, entry.version)
+            for entry in self.parent.manifest.values()
+            if entry.channel not in self.values
+        ]
+
+    def size(self) -> int:
+        """Bytes that are to be deserialized."""
+        values = sum(entry.size for entry in self.parent.manifest.values())
+        writes = sum(len(document["value"]) for document in self.writes)
+        return len(self.document["checkpoint"]) + values + writes
+
+
+def key_of(document: Mapping[str, Any]) -> CheckpointKey:
+    """The key of a checkpoint or pending write document."""
+    return CheckpointKey(
+        document["thread_id"], document["checkpoint_ns"], document["checkpoint_id"]
+    )
+
+
+async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | None:
+    """Read one checkpoint; see `MongoDBSaver.get_tuple`."""
+    thread_id, checkpoint_ns, checkpoint_id = thread_config(config)
+    for attempt in range(_ATTEMPTS):
+        document = await _newest(call, thread_id, checkpoint_ns, checkpoint_id, fresh=attempt > 0)
+        if document is None:
+            return None
+        found = Found.of(document)
+        if await complete(call, [found]):
+            call.io.memory.remember(found.key, found.parent)
+            return await decode(call, found)
+    return None
+
+
+async def _newest(
+    call: Call, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None, fresh: bool
+) -> Document | None:
+    """The document of a checkpoint, or of the newest one of a namespace."""
+    query: Document = {"thread_id": thread_id}
+    if checkpoint_id is not None:
+        query.update(checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id)
+        sort = None
+    elif checkpoint_ns:
+        query.update(checkpoint_ns=checkpoint_ns)
+        sort = [("checkpoint_id", -1)]
+    else:
+        # The root's newest, or else any other: one query tells a thread's layout, too,
+        # and with it whether a first checkpoint begins a new thread.
+        sort = NEWEST_OF_ROOT_FIRST
+    documents = await call.io.find(
+        "checkpoints", query, CHECKPOINT_FIELDS, sort=sort, most=1, fresh=fresh
+    )
+    if sort is NEWEST_OF_ROOT_FIRST:
+        layout = layout_of(documents[0]) if documents else LAYOUT
+        call.io.memory.note_layout(thread_id, layout)
+    if not documents or documents[0]["checkpoint_ns"] != checkpoint_ns:
+        return None
+    return documents[0]
+
+
+async def complete(call: Call, found: Sequence[Found]) -> list[Found]:
+    """Read values and writes of checkpoints; leave out those that were removed meanwhile.
+
+    Raises:
+        MissingChannelValueError: A checkpoint that is still there lacks a value.
+    """
+    values, writes = await call.io.together(
+        read_values(call, ((one.key, one.parent.manifest.values()) for one in found)),
+        read_writes(call, [one.key for one in found]),
+    )
+    whole = []
+    for one in found:
+        one.take_values(values)
+        one.writes = writes.get(one.key, [])
+        if not one.missing():
+            whole.append(one)
+        elif again := await _look_again(call, one):
+            whole.append(again)
+    return whole
+
+
+async def _look_again(call: Call, found: Found) -> Found | None:
+    """Read a checkpoint that lacked a value once more, from the primary."""
+    documents = await call.io.find(
+        "checkpoints", found.key.query(), CHECKPOINT_FIELDS, most=1, fresh=True
+    )
+    if not documents:
+        return None
+    again = Found.of(documents[0])
+    named = [(again.key, again.parent.manifest.values())]
+    again.take_values(await read_values(call, named, fresh=True))
+    again.writes = found.writes
+    if missing := again.missing():
+        raise MissingChannelValueError(*again.key, missing)
+    return again
+
+
+async def read_values(
+    call: Call,
+    named: Iterable[tuple[CheckpointKey, Iterable[ManifestEntry]]],
+    *,
+    fresh: bool = False,
+) -> dict[ValueKey, list[Document]]:
+    """Read value documents, each once, parts in order."""
+    stored: defaultdict[ValueKey, list[Document]] = defaultdict(list)
+    for query in value_queries(named):
+        for document in await call.io.find("values", query, VALUE_FIELDS, fresh=fresh):
+            stored[
+                document["thread_id"],
+                document["checkpoint_ns"],
+                document["channel"],
+                document["version"],
+            ].append(document)
+    for documents in stored.values():
+        documents.sort(key=lambda document: document.get("part", 0))
+    return stored
+
+
+async def read_writes(
+    call: Call, keys: Sequence[CheckpointKey]
+) -> dict[CheckpointKey, list[Document]]:
+    """Read the pending writes of checkpoints."""
+    writes: defaultdict[CheckpointKey, list[Document]] = defaultdict(list)
+    for document in await call.io.find("writes", query_of(keys), WRITE_FIELDS):
+        writes[key_of(document)].append(document)
+    return writes
+
+
+def query_of(keys: Sequence[CheckpointKey]) -> Document:
+    """The query for exactly these checkpoints, or for their pending writes."""
+    namespaces: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for key in keys:
+        namespaces[key[:2]].append(key.checkpoint_id)
+    return any_of(
+        [
+            {
+                "thread_id": thread_id,
+                "checkpoint_ns": checkpoint_ns,
+                "checkpoint_id": ids[0] if len(ids) == 1 else {"$in": ids},
+            }
+            for (thread_id, checkpoint_ns), ids in namespaces.items()
+        ]
+    )
+
+
+async def decode(call: Call, found: Found) -> CheckpointTuple:
+    """Deserialize a checkpoint that was read whole."""
+    return await call.io.offload(found.size, _decode, call, found)
+
+
+def _decode(call: Call, found: Found) -> CheckpointTuple:
+    document, codec = found.document, call.codec
+    parent_id = document.get("parent_checkpoint_id")
+    checkpoint: Checkpoint
+    if found.parent.layout == LAYOUT:
+        checkpoint = unpack_checkpoint(codec, document)
+        values = checkpoint["channel_values"]
+        for channel, documents in found.values.items():
+            typed = [(part["type"], part["value"]) for part in documents]
+            in_parts = found.parent.manifest[channel].parts is not None
+            values[channel] = join_parts(codec, typed) if in_parts else codec.loads(typed[0])
+    else:
+        checkpoint = whole_checkpoint(codec, document)
+    return CheckpointTuple(
+        config=config_of(found.key),
+        checkpoint=checkpoint,
+        metadata=codec.loads_metadata(document["metadata"]),
+        parent_config=config_of(found.key._replace(checkpoint_id=parent_id)) if parent_id else None,
+        pending_writes=pending_writes(codec, found.writes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a listing.
+
+    Attributes:
+        rows: The checkpoints, newest first.
+        resume: Where the next page begins; None after the last one.
+    """
+
+    rows: list[Found]
+    resume: Resume | None
+
+
+async def list_page(call: Call, wanted: ListQuery, resume: Resume | None, most: int | None) -> Page:
+    """Read one page of a listing; nothing stays open after it.
+
+    Args:
+        call: What the call works with.
+        wanted: What is listed.
+        resume: Where the page before ended.
+        most: How many checkpoints are still wanted, None for all.
+    """
+    size = _PAGE if most is None else min(_PAGE, most)
+    if wanted.metadata:
+        documents, resume = await _filtered(call, wanted, resume, size)
+    else:
+        documents = await call.io.find(
+            "checkpoints", wanted.page(resume), CHECKPOINT_FIELDS, sort=wanted.sort, most=size
+        )
+        resume = _after(documents[-1]) if documents else None
+    found = _affordable([Found.of(document) for document in documents])
+    if len(found) < len(documents):
+        resume = _after(found[-1].document)
+    rows = await complete(call, found) if found else []
+    return Page(rows, resume)
+
+
+def _after(document: Document) -> Resume:
+    key = key_of(document)
+    return Resume(key.checkpoint_id, key.thread_id, key.checkpoint_ns)
+
+
+def _affordable(found: list[Found]) -> list[Found]:
+    """The first checkpoints whose values, each counted once, may be held at a time."""
+    seen: set[tuple[str, str, str, str]] = set()
+    room = _PAGE_VALUE_BYTES
+    for count, one in enumerate(found):
+        for entry in one.parent.manifest.values():
+            name = (*one.key[:2], entry.channel, entry.version)
+            if name not in seen:
+                seen.add(name)
+                room -= entry.size
+        if room < 0 and count:
+            return found[:count]
+    return found
+
+
+async def _filtered(
+    call: Call, wanted: ListQuery, resume: Resume | None, size: int
+) -> tuple[list[Document], Resume | None]:
+    """The next checkpoints whose metadata match, compared here, value by value."""
+    first = prefilter(call.codec, wanted.metadata)
+    fields = {**KEY_FIELDS, "layout": 1, "metadata": 1}
+    matching: list[Document] = []
+    while len(matching) < size:
+        query = {**wanted.page(resume), **first}
+        documents = await call.io.find(
+            "checkpoints", query, fields, sort=wanted.sort, most=_FILTER_PAGE
+        )
+        resume = None
+        for document in documents:
+            resume = _after(document)
+            if matches(call.codec, document["metadata"], wanted.metadata):
+                matching.append(document)
+            if len(matching) == size:
+                break
+        if not documents:
+            break
+    if not matching:
+        return [], resume
+    if any(layout_of(document) != LAYOUT for document in matching[_WHOLE_PAGE:]):
+        matching = matching[:_WHOLE_PAGE]
+        resume = _after(matching[-1])
+    keys = [key_of(document) for document in matching]
+    documents = await call.io.find("checkpoints", query_of(keys), CHECKPOINT_FIELDS)
+    by_key = {key_of(document): document for document in documents}
+    return [by_key[key] for key in keys if key in by_key], resume

@@ -1,0 +1,189 @@
+"""delete_thread, delete_for_runs and prune: removing without losing.
+
+Other processes put checkpoints into the same threads meanwhile. Checkpoints that are to
+go are first marked `doomed`: a put that builds on one of them notices (`_writing`).
+Then the thread is read again; what checkpoints that came in between still need is
+spared, and only the rest is deleted: checkpoints first, then writes, then values. Every
+step can be repeated after a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import timedelta
+from typing import cast
+
+from bson import ObjectId
+
+from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry
+from langgraph.checkpoint.mongodb._graph import Graph, ValueName, key_queries
+from langgraph.checkpoint.mongodb._port import Call, Role
+from langgraph.checkpoint.mongodb._queries import KEY_FIELDS, checked, value_queries
+from langgraph.checkpoint.mongodb._reading import key_of
+from langgraph.checkpoint.mongodb._ttl import now
+from langgraph.checkpoint.mongodb._writing import DOOMED
+
+__all__ = ["delete_for_runs", "delete_thread", "prune"]
+
+logger = logging.getLogger(__name__)
+
+# A value or write that no checkpoint names may be about to be named: a put writes it
+# before its checkpoint. After this long it is what a crash left behind.
+_UNREFERENCED_FOR = timedelta(hours=1)
+
+# A running graph can write into a thread as fast as it is deleted.
+_PASSES = 100
+
+_NAMES_PER_QUERY = 1000
+
+_STRATEGIES = ("keep_latest", "delete")
+
+
+async def delete_thread(call: Call, thread_id: str) -> None:
+    """Delete a thread; see `MongoDBSaver.delete_thread`.
+
+    Repeated until nothing is found: a put that committed in between, while its values
+    were deleted, goes too, and one that commits later finds its parent gone.
+    """
+    query = {"thread_id": checked(thread_id, "thread_id")}
+    call.io.memory.forget(thread_id)
+    for _ in range(_PASSES):
+        checkpoints = await call.io.delete("checkpoints", query)
+        writes = await call.io.delete("writes", query)
+        values = await call.io.delete("values", query)
+        logger.debug(
+            "Thread %r: deleted %d checkpoints, %d pending writes, %d channel values.",
+            *(thread_id, checkpoints, writes, values),
+        )
+        if not checkpoints + writes + values:
+            break
+    call.io.memory.forget(thread_id)
+
+
+async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last: int) -> None:
+    """Remove old checkpoints; see `MongoDBSaver.prune`."""
+    if strategy not in _STRATEGIES:
+        raise ValueError(
+            f"Unknown strategy {strategy!r}: expected one of {', '.join(_STRATEGIES)}."
+        )
+    if keep_last < 1:
+        raise ValueError(f"Invalid keep_last {keep_last!r}: expected 1 or more.")
+    for thread_id in _identifiers(thread_ids, "thread_id"):
+        if strategy == "delete":
+            await delete_thread(call, thread_id)
+        else:
+            await _remove(call, thread_id, lambda graph: graph.keys() - graph.newest(keep_last))
+
+
+async def delete_for_runs(call: Call, run_ids: Sequence[str]) -> None:
+    """Delete the checkpoints of runs; see `MongoDBSaver.delete_for_runs`."""
+    threads: defaultdict[str, set[CheckpointKey]] = defaultdict(set)
+    for key in await _of_runs(call, _identifiers(run_ids, "run_id")):
+        threads[key.thread_id].add(key)
+    for thread_id, keys in threads.items():
+        await _remove(call, thread_id, _only(keys))
+
+
+def _only(keys: set[CheckpointKey]) -> Callable[[Graph], set[CheckpointKey]]:
+    return lambda graph: graph.keys() & keys
+
+
+async def _of_runs(call: Call, run_ids: Sequence[str]) -> set[CheckpointKey]:
+    """The checkpoints of runs: by index, or, of older releases, by their metadata."""
+    if not run_ids:
+        return set()
+    indexed = {"run_id": {"$in": list(run_ids)}}
+    keys = {key_of(found) for found in await call.io.find("checkpoints", indexed, KEY_FIELDS)}
+    plain = [data for type_, data in map(call.codec.dumps, run_ids) if type_ == "msgpack"]
+    older = {
+        "run_id": {"$exists": False},
+        "metadata.run_id": {"$exists": True},
+        # Any other serialized form is compared by value below.
+        "$or": [{"metadata.run_id.0": {"$ne": "msgpack"}}, {"metadata.run_id.1": {"$in": plain}}],
+    }
+    fields = {**KEY_FIELDS, "metadata.run_id": 1}
+    for found in await call.io.find("checkpoints", older, fields):
+        if call.codec.loads_metadata_item(found["metadata"], "run_id") in run_ids:
+            keys.add(key_of(found))
+    return keys
+
+
+async def _remove(
+    call: Call, thread_id: str, choose: Callable[[Graph], set[CheckpointKey]]
+) -> None:
+    """Remove chosen checkpoints of a thread that no other needs, and what only they name."""
+    before = await Graph.read(call, thread_id)
+    chosen = choose(before)
+    doomed = chosen - await before.needed_by(before.keys() - chosen)
+    await _mark(call, doomed, {"$set": {DOOMED: True}})
+    after = await Graph.read(call, thread_id) if doomed else before
+    needed = await after.needed_by(after.keys() - doomed)
+    await _mark(call, doomed & needed, {"$unset": {DOOMED: ""}})
+    doomed -= needed
+    named = before.named_values(doomed)
+    still_named = after.named_values(after.keys() - doomed)
+    unnamed = {name: entry for name, entry in named.items() if name not in still_named}
+    checkpoints = await _delete(call, "checkpoints", key_queries(doomed))
+    writes = await _delete(call, "writes", key_queries(doomed))
+    values = await _delete(call, "values", _value_queries(thread_id, unnamed))
+    logger.debug(
+        "Thread %r: removed %d of %d checkpoints, %d pending writes, %d channel values.",
+        *(thread_id, checkpoints, len(before.keys()), writes, values),
+    )
+    await _collect_garbage(call, thread_id, after.keys(), still_named)
+
+
+async def _mark(call: Call, keys: set[CheckpointKey], update: Document) -> None:
+    for query in key_queries(keys):
+        await call.io.update_many("checkpoints", query, update)
+
+
+async def _delete(call: Call, role: Role, queries: Iterable[Document]) -> int:
+    return sum([await call.io.delete(role, query) for query in queries])
+
+
+def _value_queries(thread_id: str, named: Iterable[ValueName]) -> list[Document]:
+    """Queries for values of one thread, of bounded size."""
+    namespaces: defaultdict[str, list[ManifestEntry]] = defaultdict(list)
+    for checkpoint_ns, channel, version in named:
+        entry = ManifestEntry(channel=channel, version=version, size=0)
+        namespaces[checkpoint_ns].append(entry)
+    return [
+        query
+        for checkpoint_ns, entries in namespaces.items()
+        for at in range(0, len(entries), _NAMES_PER_QUERY)
+        for query in value_queries(
+            [(CheckpointKey(thread_id, checkpoint_ns, ""), entries[at : at + _NAMES_PER_QUERY])]
+        )
+    ]
+
+
+async def _collect_garbage(
+    call: Call, thread_id: str, keys: set[CheckpointKey], named: Collection[ValueName]
+) -> None:
+    """Delete values and writes that no checkpoint has named for a long time."""
+    long_ago = {"_id": {"$lt": ObjectId.from_datetime(now() - _UNREFERENCED_FOR)}}
+    groups = {
+        "values": ("checkpoint_ns", "channel", "version"),
+        "writes": ("checkpoint_ns", "checkpoint_id"),
+    }
+    stored: dict[str, set[tuple[str, ...]]] = {}
+    for role, names in groups.items():
+        ids = {name: f"${name}" for name in names}
+        pipeline: list[Document] = [{"$match": {"thread_id": thread_id}}, {"$group": {"_id": ids}}]
+        found = await call.io.aggregate(cast(Role, role), pipeline)
+        stored[role] = {tuple(one["_id"][name] for name in names) for one in found}
+    unnamed = cast("set[ValueName]", stored["values"]) - set(named)
+    orphans = {CheckpointKey(thread_id, *names) for names in stored["writes"]} - keys
+    values = [{**query, **long_ago} for query in _value_queries(thread_id, unnamed)]
+    writes = [{**query, **long_ago} for query in key_queries(orphans)]
+    if deleted := await _delete(call, "values", values) + await _delete(call, "writes", writes):
+        logger.debug("Thread %r: deleted %d documents left by a crash.", thread_id, deleted)
+
+
+def _identifiers(values: Sequence[str], name: str) -> list[str]:
+    if isinstance(values, str):
+        raise ValueError(f"Invalid {name}s: expected a sequence of strings, got one string.")
+    return list(dict.fromkeys(checked(value, name) for value in values))

@@ -1,0 +1,169 @@
+"""The indexes: which there must be, and making those that are missing.
+
+What exists is never dropped, and an index counts by its keys and properties, not by its
+name: other releases and the JavaScript saver name theirs differently.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo.errors import OperationFailure
+from pymongo.operations import IndexModel
+
+from langgraph.checkpoint.mongodb._documents import VALUE_KEY, WRITE_KEY, Document
+from langgraph.checkpoint.mongodb._port import Port, Role
+
+__all__ = ["INDEXES", "TTL_KEYS", "Index", "setup"]
+
+logger = logging.getLogger(__name__)
+
+Keys = tuple[tuple[str, int], ...]
+
+_CHECKPOINT_KEYS: Keys = (("thread_id", 1), ("checkpoint_ns", 1), ("checkpoint_id", -1))
+_DESCENDING = "checkpoint_id"
+
+TTL_KEYS: Keys = (("created_at", 1),)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index that a query of the savers relies on.
+
+    Attributes:
+        keys: Fields and directions.
+        unique: Whether correctness, not only speed, depends on it.
+        partial: The filter of the documents it holds, None for all.
+    """
+
+    keys: Keys
+    unique: bool = False
+    partial: Document | None = None
+
+    def model(self) -> IndexModel:
+        """What the driver makes it from."""
+        options: dict[str, Any] = {}
+        if self.unique:
+            options["unique"] = True
+        if self.partial is not None:
+            options["partialFilterExpression"] = self.partial
+        return IndexModel(list(self.keys), **options)
+
+    def is_met_by(self, existing: Mapping[str, Any]) -> bool:
+        """Whether an existing index serves."""
+        return (
+            tuple(existing["key"]) == self.keys
+            and (not self.unique or bool(existing.get("unique")))
+            and existing.get("partialFilterExpression") in (None, self.partial)
+            and not existing.get("sparse")
+        )
+
+
+INDEXES: Mapping[Role, tuple[Index, ...]] = {
+    "checkpoints": (
+        Index(_CHECKPOINT_KEYS, unique=True),
+        Index((("thread_id", 1), ("checkpoint_id", -1), ("checkpoint_ns", 1))),
+        Index((("checkpoint_id", -1), ("thread_id", 1), ("checkpoint_ns", 1))),
+        Index((("run_id", 1),), partial={"run_id": {"$exists": True}}),
+    ),
+    "writes": (
+        Index(
+            tuple((name, -1 if name == _DESCENDING else 1) for name in WRITE_KEY),
+            unique=True,
+        ),
+    ),
+    "values": (Index(tuple((name, 1) for name in VALUE_KEY), unique=True),),
+}
+
+
+async def setup(io: Port, ttl: int | None) -> None:
+    """Make the missing indexes of all collections, and set the TTL.
+
+    Args:
+        io: The port.
+        ttl: Seconds that documents live; None leaves a TTL index as it is, and what
+            carries a stamp goes on expiring by it.
+
+    Raises:
+        pymongo.errors.OperationFailure: The server refuses an index that the savers
+            cannot do without; a note says which and what to do.
+    """
+    for role, indexes in INDEXES.items():
+        existing = list((await io.indexes(role)).values())
+        missing = [index for index in indexes if not any(index.is_met_by(one) for one in existing)]
+        if missing:
+            await _create(io, role, missing)
+        if ttl is not None:
+            await _set_ttl(io, role, ttl)
+
+
+async def _create(io: Port, role: Role, missing: Sequence[Index]) -> None:
+    try:
+        await io.create_indexes(role, [index.model() for index in missing])
+    except OperationFailure as error:
+        if len(missing) == 1:
+            await _do_without(io, role, missing[0], error)
+            return
+        # Some servers build one index at a time, and one refusal must not keep the
+        # others from being made.
+        for index in missing:
+            await _create(io, role, [index])
+
+
+async def _do_without(io: Port, role: Role, index: Index, error: OperationFailure) -> None:
+    """Decide what it means that the server refused an index."""
+    existing = (await io.indexes(role)).items()
+    if any(index.is_met_by(one) for _, one in existing):
+        return  # Another process was faster.
+    where, keys = io.name(role), dict(index.keys)
+    if not index.unique:
+        logger.warning("%s has no index on %s (%s): calls that use it scan.", where, keys, error)
+        return
+    in_the_way = [name for name, one in existing if tuple(one["key"]) == index.keys]
+    if in_the_way:
+        logger.warning(
+            "%s has no unique index on %s: the server refuses it beside the existing index "
+            "%r, which is not unique (the JavaScript saver makes such a one). Two processes "
+            "that write the same checkpoint at once may store it twice. To repair, drop that "
+            "index and construct the saver again.",
+            *(where, keys, in_the_way[0]),
+        )
+        return
+    error.add_note(
+        f"{where} needs a unique index on {keys}. If another index is being built, try again "
+        "when it is done; if documents share a key, remove the duplicates; if this user may "
+        "not create indexes, have it created beforehand and pass create_indexes=False."
+    )
+    raise error
+
+
+async def _set_ttl(io: Port, role: Role, ttl: int) -> None:
+    existing = await _ttl_index(io, role)
+    if existing is None:
+        try:
+            await io.create_indexes(role, [IndexModel(list(TTL_KEYS), expireAfterSeconds=ttl)])
+            return
+        except OperationFailure:
+            # Another process may have made it meanwhile, with a TTL of its own.
+            existing = await _ttl_index(io, role)
+            if existing is None:
+                raise
+    name, seconds = existing
+    if seconds == ttl:
+        return
+    try:
+        await io.expire_after(role, name, ttl)
+    except NotImplementedError:  # mongomock has no collMod.
+        await io.drop_index(role, name)
+        await io.create_indexes(role, [IndexModel(list(TTL_KEYS), expireAfterSeconds=ttl)])
+
+
+async def _ttl_index(io: Port, role: Role) -> tuple[str, int | None] | None:
+    """Name and TTL of the index on the stamps, None when there is none."""
+    for name, index in (await io.indexes(role)).items():
+        if tuple(index["key"]) == TTL_KEYS:
+            return name, index.get("expireAfterSeconds")
+    return None

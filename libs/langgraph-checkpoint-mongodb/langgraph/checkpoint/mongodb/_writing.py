@@ -1,0 +1,354 @@
+"""put and put_writes: decided, measured, and only then written.
+
+A checkpoint is committed by its own document, which is written last, after the values
+it names. What makes that safe beside a prune or a delete in another process:
+
+* Removing checkpoints goes in two steps, first marking them `doomed`, then, after
+  looking again at what the survivors need, deleting (`_retention`).
+* A put that relies on its parent (it carries values over, or its delta channels are
+  rebuilt from ancestors) asks in the same command, after its own document, for the
+  parent, undoomed. Found: whoever removes the parent later sees the new checkpoint and
+  keeps what it names. Not found: the values are written again under keys of this
+  checkpoint alone, or the put fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    get_checkpoint_metadata,
+)
+
+from langgraph.checkpoint.mongodb._codec import document_size, estimate_size
+from langgraph.checkpoint.mongodb._documents import (
+    LAYOUT,
+    WRITE_KEY,
+    CheckpointKey,
+    Document,
+    ManifestEntry,
+    layout_of,
+    pack_checkpoint,
+    payload_size,
+    value_documents,
+    value_key,
+    value_keys,
+    write_documents,
+)
+from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._plan import Plan, plan_values
+from langgraph.checkpoint.mongodb._port import Call, Update
+from langgraph.checkpoint.mongodb._queries import (
+    NEWEST_OF_ROOT_FIRST,
+    PARENT_FIELDS,
+    config_of,
+    put_key,
+    value_queries,
+    writes_key,
+)
+from langgraph.checkpoint.mongodb._ttl import aware, now, value_stamp
+from langgraph.checkpoint.mongodb._whole import whole_fields
+from langgraph.checkpoint.mongodb.errors import (
+    ChannelTooLargeError,
+    CheckpointTooLargeError,
+    MissingChannelValueError,
+)
+
+__all__ = ["COUNTERS", "DOOMED", "parent_of", "put", "put_writes", "restamp"]
+
+DOOMED = "doomed"
+"""Field of a checkpoint document that is about to be removed."""
+
+COUNTERS = "counters_since_delta_snapshot"
+"""Metadata of a checkpoint whose delta channels are rebuilt from its ancestors."""
+
+_OFFLOAD_ENOUGH = 1024 * 1024
+
+# Each further attempt needs another removal of the whole thread at that very moment.
+_ATTEMPTS = 3
+
+
+async def put(
+    call: Call,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
+) -> RunnableConfig:
+    """Store a checkpoint; see `MongoDBSaver.put`."""
+    key, parent_id = put_key(config, checkpoint)
+    parent = await _parent(call, key, parent_id)
+    fields = _common_fields(call, parent_id, get_checkpoint_metadata(config, metadata))
+    if parent.layout == LAYOUT:
+        split = _SplitPut(call, key, checkpoint, fields, new_versions)
+        await split.store(parent)
+    else:
+        await _put_whole(call, key, checkpoint, fields)
+    return config_of(key)
+
+
+async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Parent:
+    """What is known of the parent, from memory or by a small query."""
+    memory = call.io.memory
+    if parent_id:
+        parent_key = key._replace(checkpoint_id=parent_id)
+        if known := memory.parent(parent_key):
+            return known
+        found = await call.io.find("checkpoints", parent_key.query(), PARENT_FIELDS, most=1)
+        if found:
+            return parent_of(found[0])
+    layout = memory.layout(key.thread_id)
+    if layout is None:
+        thread = {"thread_id": key.thread_id}
+        found = await call.io.find(
+            "checkpoints", thread, PARENT_FIELDS, sort=NEWEST_OF_ROOT_FIRST, most=1
+        )
+        layout = layout_of(found[0]) if found else LAYOUT
+    return Parent(layout, {}, stored=False)
+
+
+def parent_of(document: Document) -> Parent:
+    """What a put that follows a checkpoint needs to know of its document."""
+    entries = [ManifestEntry.from_document(entry) for entry in document.get("channels", ())]
+    manifest = {entry.channel: entry for entry in entries}
+    return Parent(layout_of(document), manifest, aware(document.get("created_at")))
+
+
+def _common_fields(call: Call, parent_id: str | None, metadata: CheckpointMetadata) -> Document:
+    """The fields that both layouts have."""
+    fields: Document = {
+        "parent_checkpoint_id": parent_id,
+        "metadata": call.codec.dumps_metadata(metadata),
+    }
+    if isinstance(run_id := metadata.get("run_id"), str):
+        fields["run_id"] = run_id
+    if call.ttl is not None:
+        fields["created_at"] = now()
+    return fields
+
+
+async def _put_whole(
+    call: Call, key: CheckpointKey, checkpoint: Checkpoint, fields: Document
+) -> None:
+    """Store a checkpoint of a thread that began in the whole layout."""
+    values = checkpoint.get("channel_values") or {}
+    fields |= await call.io.offload(_size_of(values), whole_fields, call.codec, checkpoint)
+    what = f"its {len(values)} channel values, which this thread's old layout keeps together"
+    await _check_checkpoint(call, key, fields, what)
+    await call.io.update("checkpoints", [Update(key.query(), {"$set": fields}, upsert=True)])
+    call.io.memory.remember(key, Parent(1, {}, fields.get("created_at")))
+
+
+class _SplitPut:
+    """One put in the split layout.
+
+    Args:
+        call: What the call works with.
+        key: The checkpoint's key.
+        checkpoint: The checkpoint.
+        fields: Those fields of its document that do not depend on the channel values.
+        new_versions: The channels that the step wrote.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        key: CheckpointKey,
+        checkpoint: Checkpoint,
+        fields: Document,
+        new_versions: ChannelVersions,
+    ) -> None:
+        self.call, self.key, self.checkpoint = call, key, checkpoint
+        self.fields, self.new_versions = fields, new_versions
+        self.values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
+        # Channels that nothing in this checkpoint holds: its ancestors do.
+        self.rebuilt: Mapping[str, Any] = fields["metadata"].get(COUNTERS) or {}
+
+    async def store(self, parent: Parent) -> None:
+        """Write the checkpoint; again, on its own, if its parent was removed meanwhile."""
+        for attempt in range(_ATTEMPTS):
+            plan = await self._plan(parent, own=attempt > 0)
+            documents = await self._measured(plan)
+            stamped = await self._write_values(plan, documents, parent)
+            created, proven = await self._commit(plan, parent)
+            if proven:
+                break
+            await self._check_can_stand_alone(plan, created)
+            parent = Parent(LAYOUT, {}, stored=False)
+        else:
+            missing = [(entry.channel, entry.version) for entry, _ in plan.written]
+            raise MissingChannelValueError(*self.key, missing)
+        self.call.io.memory.remember(self.key, Parent(LAYOUT, plan.manifest(), stamped))
+
+    async def _plan(self, parent: Parent, own: bool) -> Plan:
+        def plan() -> Plan:
+            codec, checkpoint = self.call.codec, self.checkpoint
+            plan = plan_values(codec, checkpoint, self.new_versions, parent.manifest, own=own)
+            type_, data = pack_checkpoint(codec, checkpoint, plan.native, plan.typed)
+            channels = [entry.to_document() for entry in plan.manifest().values()]
+            self.fields.update(layout=LAYOUT, type=type_, checkpoint=data, channels=channels)
+            return plan
+
+        return await self.call.io.offload(_size_of(self.values), plan)
+
+    async def _measured(self, plan: Plan) -> list[Document]:
+        """The value documents, all found small enough, as is the checkpoint's."""
+        stamp = self._value_stamp()
+        documents: list[Document] = []
+        for entry, parts in plan.written:
+            of_entry = value_documents(self.key, entry, parts, stamp)
+            for document in of_entry:
+                where = "its value document"
+                if entry.parts is not None:
+                    where = f"part {document['part'] + 1} of {entry.parts} of its value"
+                await _check_payload(self.call, document, where)
+            documents += of_entry
+        what = "its metadata, or the number of its channels"
+        await _check_checkpoint(self.call, self.key, self.fields, what)
+        return documents
+
+    def _value_stamp(self) -> datetime | None:
+        if self.call.ttl is None:
+            return None
+        return value_stamp(self.call.ttl, self.fields["created_at"])
+
+    async def _write_values(
+        self, plan: Plan, documents: list[Document], parent: Parent
+    ) -> datetime | None:
+        """Write the values, renew the stamps of others; return the oldest stamp then."""
+        stamp = self._value_stamp()
+        renewed: list[Document] = []
+        if documents:
+            taken = await self.call.io.insert("values", documents)
+            renewed = [value_key(documents[place]) for place in taken]
+        oldest = stamp
+        if plan.carried and parent.stamped is not None:
+            if stamp is None or parent.stamped < self.fields["created_at"]:
+                renewed += [key for entry in plan.carried for key in value_keys(self.key, entry)]
+            else:
+                oldest = parent.stamped
+        await restamp(self.call, renewed, stamp)
+        return oldest
+
+    async def _commit(self, plan: Plan, parent: Parent) -> tuple[bool, bool]:
+        """Write the checkpoint document; tell whether it is new, and proven whole."""
+        updates = [Update(self.key.query(), {"$set": self.fields}, upsert=True)]
+        prove = bool(self.rebuilt or plan.carried or plan.written)
+        if prove and parent.stored:
+            parent_key = self.key._replace(checkpoint_id=self.fields["parent_checkpoint_id"])
+            undoomed = {**parent_key.query(), DOOMED: {"$exists": False}}
+            # Changes nothing: it asks whether the parent is there, after the insert.
+            updates.append(Update(undoomed, {"$set": {"layout": LAYOUT}}))
+        done = await self.call.io.update("checkpoints", updates)
+        created = bool(done.inserted)
+        if prove and parent.stored:
+            return created, done.matched + done.inserted == len(updates)
+        if plan.written:
+            return created, await self._all_stored(plan)
+        return created, True
+
+    async def _all_stored(self, plan: Plan) -> bool:
+        """Whether the values of a checkpoint without a parent are there: once a thread."""
+        wanted = {(entry.channel, entry.version) for entry, _ in plan.written}
+        found: set[tuple[str, str]] = set()
+        for query in value_queries([(self.key, [entry for entry, _ in plan.written])]):
+            fields = {"_id": 0, "channel": 1, "version": 1}
+            stored = await self.call.io.find("values", query, fields, fresh=True)
+            found |= {(document["channel"], document["version"]) for document in stored}
+        return found == wanted
+
+    async def _check_can_stand_alone(self, plan: Plan, created: bool) -> None:
+        """Fail, leaving nothing, when what was removed is not in our hands."""
+        lost = {
+            entry.channel: entry.version
+            for entry in plan.carried
+            if entry.channel not in self.values
+        }
+        versions = self.checkpoint.get("channel_versions") or {}
+        lost.update({channel: str(versions.get(channel)) for channel in self.rebuilt})
+        if not lost:
+            return
+        if created:
+            await self.call.io.delete("checkpoints", self.key.query())
+        raise MissingChannelValueError(*self.key, sorted(lost.items()))
+
+
+def _size_of(values: Mapping[str, Any]) -> Callable[[], int]:
+    return lambda: estimate_size(values, enough=_OFFLOAD_ENOUGH)
+
+
+async def _check_payload(call: Call, document: Document, where: str) -> None:
+    size = payload_size(document)
+    limit = await call.io.document_limit(size)
+    if size > limit:
+        raise ChannelTooLargeError(document["channel"], size, limit, where)
+
+
+async def _check_checkpoint(call: Call, key: CheckpointKey, fields: Document, what: str) -> None:
+    document = {**key.query(), **fields, "checkpoint": b""}
+    size = document_size(document, fields["checkpoint"])
+    limit = await call.io.document_limit(size)
+    if size > limit:
+        raise CheckpointTooLargeError(what, size, limit, key.checkpoint_id)
+
+
+async def restamp(call: Call, keys: Sequence[Document], stamp: datetime | None) -> None:
+    """Renew the TTL stamps of value documents, or take them away.
+
+    A value without a stamp is named by a checkpoint that never expires, and keeps none.
+
+    Args:
+        call: What the call works with.
+        keys: The documents' unique keys.
+        stamp: The new stamp, None for no expiry.
+    """
+    if stamp is None:
+        updates = [Update(key, {"$unset": {"created_at": ""}}) for key in keys]
+    else:
+        updates = [
+            Update({**key, "created_at": {"$exists": True}}, {"$set": {"created_at": stamp}})
+            for key in keys
+        ]
+    if updates:
+        await call.io.update("values", updates)
+
+
+async def put_writes(
+    call: Call,
+    config: RunnableConfig,
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+) -> None:
+    """Store pending writes; see `MongoDBSaver.put_writes`."""
+    key = writes_key(config, task_id, task_path)
+    if not writes:
+        return
+    stamp = None if call.ttl is None else now()
+    documents = await call.io.offload(
+        lambda: estimate_size(writes, enough=_OFFLOAD_ENOUGH),
+        write_documents,
+        *(call.codec, key, writes, task_id, task_path, stamp),
+    )
+    for document in documents:
+        where = f"the pending write of task {task_id!r}"
+        await _check_payload(call, document, where)
+    if all(document["idx"] >= 0 for document in documents):
+        # What is there already stays: the task ran before.
+        await call.io.insert("writes", documents)
+    else:
+        await call.io.update("writes", [_write_upsert(document) for document in documents])
+
+
+def _write_upsert(document: Document) -> Update:
+    """A special channel (an error, a resume value) replaces; any other stays as it was."""
+    query = {name: document[name] for name in WRITE_KEY}
+    rest = {name: value for name, value in document.items() if name not in query}
+    operator = "$set" if document["idx"] < 0 else "$setOnInsert"
+    return Update(query, {operator: rest}, upsert=True)

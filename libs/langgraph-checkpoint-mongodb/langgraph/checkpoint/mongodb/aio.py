@@ -1,0 +1,480 @@
+"""The async saver, on pymongo's `AsyncMongoClient`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from pymongo import AsyncMongoClient, MongoClient
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+
+from langgraph.checkpoint.mongodb import _copying, _history, _reading, _retention, _setup, _writing
+from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
+from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._port import AsyncPort, Call
+from langgraph.checkpoint.mongodb._queries import Resume, list_query
+from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
+
+if TYPE_CHECKING:
+    # Not in langgraph-checkpoint 3.
+    from langgraph.checkpoint.base import DeltaChannelHistory
+
+__all__ = ["AsyncMongoDBSaver"]
+
+T = TypeVar("T")
+
+
+class AsyncMongoDBSaver(SaverBase):
+    """The same checkpointer as `MongoDBSaver`, async by nature, on an `AsyncMongoClient`.
+
+    The constructor does no I/O: the indexes are seen to by `setup`, which the first use
+    calls if nobody did. An instance belongs to the event loop it is first used in; its
+    sync methods work from other threads while that loop runs, and refuse inside it.
+
+    Args:
+        client: The client; it is not closed by the saver unless `close` is called.
+        db_name: The database.
+        checkpoint_collection_name: The collection of checkpoints.
+        writes_collection_name: The collection of pending writes.
+        ttl: Seconds after which what was written expires; None for never. A thread in
+            use does not expire. Changing it changes the existing indexes.
+        serde: The serializer of everything stored; LangGraph's own by default.
+        channel_values_collection_name: The collection of channel values.
+        create_indexes: False where the indexes are made beforehand (see
+            `docs/operations.md`), or the user may not create any.
+        **ignored: Unknown arguments are ignored, as `MongoDBSaver` does, and logged.
+
+    Attributes:
+        client: The client.
+        db: The database.
+        checkpoint_collection: The collection of checkpoints.
+        writes_collection: The collection of pending writes.
+        channel_values_collection: The collection of channel values.
+        ttl: As given.
+        serde: The serializer.
+
+    Raises:
+        TypeError: `client` is a `MongoClient`.
+        ValueError: `ttl` is not a positive whole number of seconds.
+
+    Example:
+        ```python
+        from langgraph.checkpoint.mongodb import AsyncMongoDBSaver
+
+        async with AsyncMongoDBSaver.from_conn_string("mongodb://localhost:27017") as saver:
+            graph = builder.compile(checkpointer=saver)
+            await graph.ainvoke(input, {"configurable": {"thread_id": "1"}})
+        ```
+    """
+
+    client: AsyncMongoClient[Document]
+    db: AsyncDatabase[Document]
+    checkpoint_collection: AsyncCollection[Document]
+    writes_collection: AsyncCollection[Document]
+    channel_values_collection: AsyncCollection[Document]
+    _port: AsyncPort
+
+    def __init__(
+        self,
+        client: AsyncMongoClient[Any],
+        db_name: str = "checkpointing_db",
+        checkpoint_collection_name: str = "checkpoints",
+        writes_collection_name: str = "checkpoint_writes",
+        ttl: int | None = None,
+        serde: SerializerProtocol | None = None,
+        *,
+        channel_values_collection_name: str = "checkpoint_channel_values",
+        create_indexes: bool = True,
+        **ignored: Any,
+    ) -> None:
+        if isinstance(client, MongoClient):
+            raise TypeError(
+                "AsyncMongoDBSaver works on pymongo.AsyncMongoClient; for a MongoClient use "
+                "langgraph.checkpoint.mongodb.MongoDBSaver."
+            )
+        super().__init__(ttl=ttl, serde=serde, ignored=ignored)
+        _append_client_metadata(client)
+        self.client = client
+        self.db = client[db_name]
+        self.checkpoint_collection = self.db[checkpoint_collection_name]
+        self.writes_collection = self.db[writes_collection_name]
+        self.channel_values_collection = self.db[channel_values_collection_name]
+        self._port = AsyncPort(
+            self.db,
+            {
+                "checkpoints": self.checkpoint_collection,
+                "writes": self.writes_collection,
+                "values": self.channel_values_collection,
+            },
+        )
+        self._port.ready = not create_indexes
+
+    @classmethod
+    @asynccontextmanager
+    async def from_conn_string(
+        cls,
+        conn_string: str | None = None,
+        db_name: str = "checkpointing_db",
+        checkpoint_collection_name: str = "checkpoints",
+        writes_collection_name: str = "checkpoint_writes",
+        ttl: int | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[AsyncMongoDBSaver]:
+        """Make a saver with a client of its own, closed when the context ends.
+
+        Args:
+            conn_string: MongoDB connection string; the local server by default.
+            db_name: The database.
+            checkpoint_collection_name: The collection of checkpoints.
+            writes_collection_name: The collection of pending writes.
+            ttl: Seconds after which what was written expires; None for never.
+            **kwargs: Further arguments of the constructor.
+
+        Yields:
+            The saver.
+
+        Raises:
+            ValueError: `ttl` is not a positive whole number of seconds.
+        """
+        async with AsyncMongoClient[Document](conn_string, driver=DRIVER_METADATA) as client:
+            yield cls(
+                client,
+                db_name,
+                checkpoint_collection_name,
+                writes_collection_name,
+                ttl,
+                **kwargs,
+            )
+
+    async def close(self) -> None:
+        """Close the client, for whoever handed one over and wants the saver to close it."""
+        await self.client.close()
+
+    async def setup(self) -> None:
+        """Make the indexes that are missing, and set the TTL; the first use calls it.
+
+        May be called again; with `create_indexes=False` it does nothing.
+
+        Raises:
+            pymongo.errors.OperationFailure: The server refuses a unique index; a note on
+                the error says which and what to do.
+        """
+        await self._ready()
+
+    async def _ready(self) -> Call:
+        """What a call works with, the indexes seen to."""
+        port = self._port
+        if port.loop is None:
+            port.loop = asyncio.get_running_loop()
+        if not port.ready:
+            async with port.setting_up:
+                if not port.ready:
+                    await _setup.setup(port, self.ttl)
+                    port.ready = True
+        return self._call()
+
+    def _loop_to_wait_for(self) -> asyncio.AbstractEventLoop:
+        """The saver's event loop, for a caller in another thread.
+
+        Raises:
+            asyncio.InvalidStateError: This is the loop itself, or there is none running.
+        """
+        loop = self._port.loop
+        if loop is not None and loop.is_running() and loop is not _running_loop():
+            return loop
+        problem = "this is its own event loop, which would wait for itself"
+        if loop is None or not loop.is_running():
+            problem = "its event loop is not running: use the async methods first"
+        raise asyncio.InvalidStateError(
+            f"A sync method of AsyncMongoDBSaver cannot run: {problem}. Await the async "
+            "method (graph.ainvoke, aget_tuple, ...), or use MongoDBSaver in sync code."
+        )
+
+    def _wait_for(self, method: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kw: Any) -> T:
+        """Run an async method in the saver's event loop, from another thread."""
+        loop = self._loop_to_wait_for()
+        return asyncio.run_coroutine_threadsafe(method(*args, **kw), loop).result()
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Read one checkpoint.
+
+        Args:
+            config: Names the thread, its namespace (the root by default) and the
+                checkpoint (the newest by default).
+
+        Returns:
+            The checkpoint with all its channel values, and its pending writes in
+            `(task_path, task_id, idx)` order; None when there is none.
+
+        Raises:
+            ValueError: An identifier is not a string.
+            MissingChannelValueError: A value that the checkpoint names is not stored.
+            UnknownLayoutError: A newer release wrote the checkpoint.
+        """
+        return await _reading.get_tuple(await self._ready(), config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """List checkpoints, newest first, read page by page as they are asked for.
+
+        Args:
+            config: Names the thread; a namespace and a checkpoint narrow it further. None
+                lists all threads.
+            filter: Metadata that must be equal, key by key, by value.
+            before: Only checkpoints older than the one this config names.
+            limit: At most this many; 0 is none.
+
+        Yields:
+            The checkpoints, as `aget_tuple` answers them.
+
+        Raises:
+            ValueError: An identifier is not a string, a filter key is a MongoDB operator,
+                or `limit` is negative.
+            MissingChannelValueError: A value that a checkpoint names is not stored.
+            UnknownLayoutError: A newer release wrote a checkpoint.
+        """
+        wanted, most = list_query(config, filter, before), checked_limit(limit)
+        call = await self._ready()
+        resume: Resume | None = None
+        while most is None or most > 0:
+            page = await _reading.list_page(call, wanted, resume, most)
+            for found in page.rows:
+                yield await _reading.decode(call, found)
+            if page.resume is None:
+                return
+            resume = page.resume
+            most = None if most is None else most - len(page.rows)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint: the channel values that changed, then the checkpoint itself.
+
+        Repeating the same put is harmless.
+
+        Args:
+            config: Names the thread and namespace, and as `checkpoint_id` the parent.
+            checkpoint: The checkpoint with all its channel values.
+            metadata: Its metadata.
+            new_versions: The channels that the step wrote, with their new versions.
+
+        Returns:
+            The config that names the stored checkpoint.
+
+        Raises:
+            ValueError: An identifier is not a string.
+            ChannelTooLargeError: A channel value does not fit into one document.
+            CheckpointTooLargeError: Something else does not. Nothing was written then.
+            MissingChannelValueError: The thread was deleted meanwhile, and with it what
+                this checkpoint builds on.
+        """
+        call = await self._ready()
+        return await _writing.put(call, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task wrote, until the next checkpoint takes it over.
+
+        A write that is there already stays; errors, interrupts, resume values and
+        schedules replace.
+
+        Args:
+            config: Names the checkpoint that the task belongs to.
+            writes: Pairs of channel and value; none is a no-op.
+            task_id: The task.
+            task_path: Where in the graph it ran, which orders the writes of a step.
+
+        Raises:
+            ValueError: An identifier is not a string.
+            ChannelTooLargeError: A value does not fit into one document; nothing was
+                written.
+        """
+        await _writing.put_writes(await self._ready(), config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Delete a thread: checkpoints, pending writes and channel values, all namespaces.
+
+        Args:
+            thread_id: The thread.
+
+        Raises:
+            ValueError: It is not a string.
+        """
+        await _retention.delete_thread(await self._ready(), thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints of runs, with their pending writes and values.
+
+        What checkpoints of other runs still need stays: shared values, and the ancestors
+        from which their delta channels are rebuilt.
+
+        Args:
+            run_ids: The `run_id`s in the checkpoints' metadata.
+
+        Raises:
+            ValueError: One of them is not a string.
+        """
+        await _retention.delete_for_runs(await self._ready(), run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread, all its namespaces and its history, on the server.
+
+        A copy that failed half way can be repeated. A TTL starts anew.
+
+        Args:
+            source_thread_id: The thread to copy.
+            target_thread_id: The thread to make; it must have no checkpoints.
+
+        Raises:
+            ValueError: An identifier is not a string, both are the same, or the target
+                has checkpoints.
+        """
+        await _copying.copy_thread(await self._ready(), source_thread_id, target_thread_id)
+
+    async def aprune(
+        self,
+        thread_ids: Sequence[str],
+        *,
+        strategy: str = "keep_latest",
+        keep_last: int = 1,
+    ) -> None:
+        """Remove old checkpoints of threads, and never what a kept one needs.
+
+        Kept besides: values that a kept checkpoint names, paused subgraphs that its
+        pending interrupts lead to, and the ancestors from which its delta channels are
+        rebuilt.
+
+        Args:
+            thread_ids: The threads.
+            strategy: `"keep_latest"`, or `"delete"` for the whole threads.
+            keep_last: How many of the newest checkpoints of each namespace to keep.
+
+        Raises:
+            ValueError: The strategy is unknown, `keep_last` is below 1, or an identifier
+                is not a string.
+        """
+        await _retention.prune(await self._ready(), thread_ids, strategy, keep_last)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Read what delta channels are rebuilt from: the nearest stored value, the writes since.
+
+        Args:
+            config: Names the checkpoint; its own writes do not count.
+            channels: The channels.
+
+        Returns:
+            For each channel the writes along its ancestors, oldest first, and as `seed`
+            the value they start from, where there is one.
+
+        Raises:
+            ValueError: An identifier is not a string.
+            MissingChannelValueError: A seed that an ancestor names is not stored.
+        """
+        return await _history.get_delta_channel_history(await self._ready(), config, channels)
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """`aget_tuple`, from another thread than the event loop's."""
+        return self._wait_for(self.aget_tuple, config)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """`alist`, from another thread than the event loop's."""
+        self._loop_to_wait_for()
+        return self._rows(self.alist(config, filter=filter, before=before, limit=limit))
+
+    def _rows(self, rows: AsyncIterator[CheckpointTuple]) -> Iterator[CheckpointTuple]:
+        while (row := self._wait_for(_next, rows)) is not None:
+            yield row
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """`aput`, from another thread than the event loop's."""
+        return self._wait_for(self.aput, config, checkpoint, metadata, new_versions)
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """`aput_writes`, from another thread than the event loop's."""
+        self._wait_for(self.aput_writes, config, writes, task_id, task_path)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """`adelete_thread`, from another thread than the event loop's."""
+        self._wait_for(self.adelete_thread, thread_id)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """`adelete_for_runs`, from another thread than the event loop's."""
+        self._wait_for(self.adelete_for_runs, run_ids)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """`acopy_thread`, from another thread than the event loop's."""
+        self._wait_for(self.acopy_thread, source_thread_id, target_thread_id)
+
+    def prune(
+        self,
+        thread_ids: Sequence[str],
+        *,
+        strategy: str = "keep_latest",
+        keep_last: int = 1,
+    ) -> None:
+        """`aprune`, from another thread than the event loop's."""
+        self._wait_for(self.aprune, thread_ids, strategy=strategy, keep_last=keep_last)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """`aget_delta_channel_history`, from another thread than the event loop's."""
+        return self._wait_for(self.aget_delta_channel_history, config=config, channels=channels)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+async def _next(rows: AsyncIterator[CheckpointTuple]) -> CheckpointTuple | None:
+    return await anext(rows, None)

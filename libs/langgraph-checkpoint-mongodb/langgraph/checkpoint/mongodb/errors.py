@@ -1,0 +1,124 @@
+"""What can go wrong in the savers themselves; driver errors pass through untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymongo.errors import DocumentTooLarge
+
+__all__ = [
+    "ChannelTooLargeError",
+    "CheckpointTooLargeError",
+    "MissingChannelValueError",
+    "MongoDBSaverError",
+    "UnknownLayoutError",
+]
+
+
+class MongoDBSaverError(Exception):
+    """Root of the errors that the savers raise for facts of their own."""
+
+    _facts: tuple[Any, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default rebuilds from the message alone; these are made from facts.
+        return type(self), self._facts
+
+
+class ChannelTooLargeError(MongoDBSaverError, DocumentTooLarge):
+    """One channel value, or one pending write, does not fit into one document.
+
+    Raised before anything is written.
+
+    Attributes:
+        channel: The channel whose value is too large.
+        size: Bytes of the document that would have been stored.
+        limit: The server's `maxBsonObjectSize`, in bytes.
+        where: Which document, in words.
+    """
+
+    def __init__(self, channel: str, size: int, limit: int, where: str) -> None:
+        self._facts = (channel, size, limit, where)
+        self.channel, self.size, self.limit, self.where = self._facts
+        super().__init__(
+            f"Channel {channel!r} is too large: {where} would be {size:,} bytes, "
+            f"and this server stores at most {limit:,} in one document. Nothing was "
+            "written. Split the value over several channels, or keep it elsewhere "
+            "(object storage, GridFS) and put a reference into the state."
+        )
+
+
+class CheckpointTooLargeError(MongoDBSaverError, DocumentTooLarge):
+    """A checkpoint does not fit into one document for a reason that is no single channel.
+
+    Raised before anything is written.
+
+    Attributes:
+        what: What is large: the metadata, say, or the number of channels.
+        size: Bytes of the document that would have been stored.
+        limit: The server's `maxBsonObjectSize`, in bytes.
+        checkpoint_id: The checkpoint that was to be stored.
+    """
+
+    def __init__(self, what: str, size: int, limit: int, checkpoint_id: str) -> None:
+        self._facts = (what, size, limit, checkpoint_id)
+        self.what, self.size, self.limit, self.checkpoint_id = self._facts
+        super().__init__(
+            f"Checkpoint {checkpoint_id!r} is too large: its document would be {size:,} "
+            f"bytes, and this server stores at most {limit:,}. Most of it is {what}. "
+            "Nothing was written."
+        )
+
+
+class MissingChannelValueError(MongoDBSaverError):
+    """A checkpoint names channel values that are no longer stored.
+
+    The state is never returned without them: a state with a hole looks like a
+    valid one.
+
+    Attributes:
+        thread_id: The thread.
+        checkpoint_ns: The namespace.
+        checkpoint_id: The checkpoint that names the values.
+        missing: The `(channel, version)` pairs that were not found.
+    """
+
+    def __init__(
+        self,
+        thread_id: str,
+        checkpoint_ns: str,
+        checkpoint_id: str,
+        missing: Sequence[tuple[str, str]],
+    ) -> None:
+        self._facts = (thread_id, checkpoint_ns, checkpoint_id, list(missing))
+        self.thread_id = thread_id
+        self.checkpoint_ns = checkpoint_ns
+        self.checkpoint_id = checkpoint_id
+        self.missing = list(missing)
+        names = ", ".join(f"{channel!r} at version {version!r}" for channel, version in missing)
+        super().__init__(
+            f"Checkpoint {checkpoint_id!r} of thread {thread_id!r} (namespace "
+            f"{checkpoint_ns!r}) cannot be read whole: {names} not found in the channel "
+            "values collection. Something other than this library deleted documents there, "
+            "or the collection was left out of a restore. Restore it, or go on from an "
+            "older checkpoint of the thread."
+        )
+
+
+class UnknownLayoutError(MongoDBSaverError):
+    """A checkpoint was written by a newer release in a layout this one does not know.
+
+    Attributes:
+        layout: The document's `layout`.
+        thread_id: The thread.
+        checkpoint_id: The checkpoint.
+    """
+
+    def __init__(self, layout: object, thread_id: str, checkpoint_id: str) -> None:
+        self._facts = (layout, thread_id, checkpoint_id)
+        self.layout, self.thread_id, self.checkpoint_id = self._facts
+        super().__init__(
+            f"Checkpoint {checkpoint_id!r} of thread {thread_id!r} has layout {layout!r}, "
+            "which this release does not know. Upgrade langgraph-checkpoint-mongodb."
+        )
