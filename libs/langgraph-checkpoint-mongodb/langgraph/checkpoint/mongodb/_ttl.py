@@ -12,6 +12,7 @@ lies in the past: mostly nothing has to be rewritten. The rules that follow from
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 __all__ = ["MAX_TTL", "aware", "checked_ttl", "now", "value_stamp"]
 
