@@ -39,7 +39,7 @@ def checked_ttl(ttl: Any) -> int | None:
     """
     if ttl is None:
         return None
-    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or ttl != int(ttl):
+    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or ttl % 1 != 0:
         raise ValueError(f"Invalid ttl {ttl!r}: expected whole seconds, or None for no expiry.")
     if not 1 <= ttl <= MAX_TTL:
         raise ValueError(
