@@ -164,12 +164,11 @@ class ListQuery:
             operator = "$lt" if direction < 0 else "$gt"
             branches.append({**same, name: {operator: position[name]}})
             same[name] = position[name]
-        rest = {name: value for name, value in self.query.items() if name != "checkpoint_id"}
-        exact = self.query.get("checkpoint_id")
-        if isinstance(exact, str):
-            # The id is given: only the order of threads and namespaces is left.
-            branches = [{"checkpoint_id": exact, **branch} for branch in branches[1:]]
-        return any_of([{**rest, **branch} for branch in branches])
+        if not branches:
+            # One checkpoint was asked for by its whole key, and it has been read.
+            return {**self.query, "checkpoint_id": {"$in": []}}
+        # What a branch says of a field narrows what the query said of it.
+        return any_of([{**self.query, **branch} for branch in branches])
 
 
 def list_query(
@@ -196,8 +195,8 @@ def list_query(
             query["checkpoint_id"] = {"$lt": bound}
         elif exact >= bound:
             query["checkpoint_id"] = {"$in": []}
-    sort: Sort = [("checkpoint_id", -1), ("thread_id", 1), ("checkpoint_ns", 1)]
-    sort = [(name, way) for name, way in sort if name == "checkpoint_id" or name not in query]
+    order: Sort = [("checkpoint_id", -1), ("thread_id", 1), ("checkpoint_ns", 1)]
+    sort = [(name, way) for name, way in order if not isinstance(query.get(name), str)]
     metadata = metadata or {}
     _check_filter(metadata)
     return ListQuery(query, sort, metadata)
@@ -212,7 +211,7 @@ def _check_filter(metadata: Mapping[Any, Any], *, nested: bool = False) -> None:
             _check_filter(value, nested=True)
 
 
-def matches(codec: Codec, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def matches(codec: Codec, stored: Any, wanted: Mapping[str, Any]) -> bool:
     """Whether stored metadata equals what a filter asks for, value by value."""
     return all(codec.loads_metadata_item(stored, key) == value for key, value in wanted.items())
 
