@@ -59,8 +59,11 @@ class Codec:
         """Deserialize checkpoint metadata."""
         return loads_metadata(self._serde, stored)
 
-    def loads_metadata_item(self, stored: Mapping[str, Any], key: str) -> Any:
+    def loads_metadata_item(self, stored: Any, key: str) -> Any:
         """Deserialize one item of checkpoint metadata, None when it is absent."""
+        if not isinstance(stored, Mapping):
+            # Its keys are none that BSON can hold: it is one typed pair.
+            return self.loads_metadata(stored).get(key)
         return loads_metadata(self._serde, stored[key]) if key in stored else None
 
 

@@ -84,9 +84,10 @@ async def put(
     """Store a checkpoint; see `MongoDBSaver.put`."""
     key, parent_id = put_key(config, checkpoint)
     parent = await _parent(call, key, parent_id)
-    fields = _common_fields(call, parent_id, get_checkpoint_metadata(config, metadata))
+    metadata = get_checkpoint_metadata(config, metadata)
+    fields = _common_fields(call, parent_id, metadata)
     if parent.layout == LAYOUT:
-        split = _SplitPut(call, key, checkpoint, fields, new_versions)
+        split = _SplitPut(call, key, checkpoint, metadata, fields, new_versions)
         await split.store(parent)
     else:
         await _put_whole(call, key, checkpoint, fields)
@@ -152,6 +153,7 @@ class _SplitPut:
         call: What the call works with.
         key: The checkpoint's key.
         checkpoint: The checkpoint.
+        metadata: Its metadata.
         fields: Those fields of its document that do not depend on the channel values.
         new_versions: The channels that the step wrote.
     """
@@ -161,6 +163,7 @@ class _SplitPut:
         call: Call,
         key: CheckpointKey,
         checkpoint: Checkpoint,
+        metadata: Mapping[str, Any],
         fields: Document,
         new_versions: ChannelVersions,
     ) -> None:
@@ -168,7 +171,7 @@ class _SplitPut:
         self.fields, self.new_versions = fields, new_versions
         self.values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
         # Channels that nothing in this checkpoint holds: its ancestors do.
-        self.rebuilt: Mapping[str, Any] = fields["metadata"].get(COUNTERS) or {}
+        self.rebuilt: Mapping[str, Any] = metadata.get(COUNTERS) or {}
 
     async def store(self, parent: Parent) -> None:
         """Write the checkpoint; again, on its own, if its parent was removed meanwhile."""
