@@ -8,35 +8,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP, Checkpoint, PendingWrite
-from langgraph.checkpoint.serde.types import TASKS
 
 from langgraph.checkpoint.mongodb._codec import Codec, Typed, document_size
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 
 __all__ = [
     "LAYOUT",
-    "RESERVED_IN_PARTS",
     "VALUE_KEY",
     "WRITE_KEY",
     "CheckpointKey",
     "Document",
     "ManifestEntry",
-    "join_parts",
+    "ValueKey",
     "layout_of",
     "load_writes",
     "pack_checkpoint",
     "payload_size",
     "pending_writes",
-    "split_parts",
     "unpack_checkpoint",
     "value_documents",
-    "value_key",
-    "value_keys",
     "value_version",
     "version_text",
     "write_documents",
@@ -47,9 +42,6 @@ Document = dict[str, Any]
 
 LAYOUT = 2
 """The `layout` of a split checkpoint document; the whole layout has no such field."""
-
-RESERVED_IN_PARTS = frozenset({"__start__", TASKS})
-"""Channels that gather many values, each of which may be as large as a channel."""
 
 VALUE_KEY = ("thread_id", "checkpoint_ns", "channel", "version", "part")
 """The fields of the unique index of channel values."""
@@ -64,10 +56,6 @@ _TYPE_PREFIX = "split:"
 # What `get_next_version` makes here and in the other Python savers: only this form
 # is unique by itself. Any other version may be met by two forks.
 _UNIQUE_VERSION = re.compile(r"\d{32}\.\S+")
-
-# Items of a reserved channel are gathered into parts of about this many bytes, so
-# that a thousand small Sends are not a thousand documents.
-_PART_BYTES = 1024 * 1024
 
 
 class CheckpointKey(NamedTuple):
@@ -86,6 +74,25 @@ class CheckpointKey(NamedTuple):
         return self._asdict()
 
 
+class ValueKey(NamedTuple):
+    """What identifies a channel value document: the fields of its unique index."""
+
+    thread_id: str
+    checkpoint_ns: str
+    channel: str
+    version: str
+    part: int | None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> ValueKey:
+        """The key of a stored document."""
+        return cls(*(document.get(name) for name in VALUE_KEY))  # type: ignore[arg-type]
+
+    def query(self) -> Document:
+        """The query for exactly this document."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
     """Where one channel value of a checkpoint lies.
@@ -93,10 +100,13 @@ class ManifestEntry:
     Attributes:
         channel: The channel.
         version: The value document's `version`.
+        size: Bytes of the serialized value, all parts together.
         channel_version: The channel's version as text, where it is not `version`.
         parts: How many documents hold the value; None for one without parts.
-        size: Bytes of the serialized value, all parts together.
         snapshot: Whether it is the snapshot of a delta channel.
+        stored_channel: The value document's `channel`, where it is not `channel`: the
+            value was first stored as an item of the graph's input.
+        stored_part: The value document's `part` then.
     """
 
     channel: str
@@ -105,34 +115,31 @@ class ManifestEntry:
     channel_version: str | None = None
     parts: int | None = None
     snapshot: bool = False
+    stored_channel: str | None = None
+    stored_part: int | None = None
 
     @property
     def holds(self) -> str:
         """The channel version, as text, whose value this is."""
         return self.version if self.channel_version is None else self.channel_version
 
+    def keys(self, checkpoint: CheckpointKey) -> list[ValueKey]:
+        """The documents that hold the value, parts in order."""
+        channel = self.channel if self.stored_channel is None else self.stored_channel
+        numbers = [self.stored_part] if self.parts is None else range(self.parts)
+        return [ValueKey(*checkpoint[:2], channel, self.version, number) for number in numbers]
+
     def to_document(self) -> Document:
         """The entry as it is stored, absent facts left out."""
-        document: Document = {"channel": self.channel, "version": self.version, "size": self.size}
-        if self.channel_version is not None:
-            document["channel_version"] = self.channel_version
-        if self.parts is not None:
-            document["parts"] = self.parts
-        if self.snapshot:
-            document["snapshot"] = True
-        return document
+        return {name: value for name, value in asdict(self).items() if value not in (None, False)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ManifestEntry:
-        """Read an entry back."""
-        return cls(
-            document["channel"],
-            document["version"],
-            document["size"],
-            document.get("channel_version"),
-            document.get("parts"),
-            document.get("snapshot", False),
-        )
+        """Read an entry back; what a later release of this layout may add is ignored."""
+        return cls(**{name: document[name] for name in _ENTRY_FIELDS if name in document})
+
+
+_ENTRY_FIELDS = tuple(field.name for field in fields(ManifestEntry))
 
 
 def layout_of(document: Mapping[str, Any]) -> int:
@@ -262,56 +269,6 @@ def _from_places(places: Mapping[str, int], table: Sequence[Any]) -> dict[str, A
     return {channel: table[place] for channel, place in places.items()}
 
 
-def split_parts(codec: Codec, value: Any) -> list[Typed] | None:
-    """Serialize the value of a reserved channel in parts.
-
-    Args:
-        codec: The serializer.
-        value: A mapping (split by key) or a list (split by item).
-
-    Returns:
-        The parts in order, each a piece of the same kind as the value; None for a
-        value that is small as a whole or that is neither.
-    """
-    pieces: list[Any]
-    if type(value) is dict:
-        pieces = [{key: item} for key, item in value.items()]
-    elif type(value) is list:
-        pieces = [[item] for item in value]
-    else:
-        return None
-    parts: list[Typed] = []
-    gathered: list[Any] = []
-    gathered_bytes = 0
-    for piece in pieces:
-        typed = codec.dumps(piece)
-        size = len(typed[1])
-        if gathered and gathered_bytes + size > _PART_BYTES:
-            parts.append(codec.dumps(_merge(gathered)))
-            gathered, gathered_bytes = [], 0
-        if size > _PART_BYTES:
-            parts.append(typed)
-        else:
-            gathered.append(piece)
-            gathered_bytes += size
-    if not parts:
-        return None
-    if gathered:
-        parts.append(codec.dumps(_merge(gathered)))
-    return parts
-
-
-def join_parts(codec: Codec, parts: Iterable[Typed]) -> Any:
-    """Put the parts of a reserved channel's value together again, in their order."""
-    return _merge([codec.loads(part) for part in parts])
-
-
-def _merge(pieces: Sequence[Any]) -> Any:
-    if isinstance(pieces[0], dict):
-        return {key: item for piece in pieces for key, item in piece.items()}
-    return [item for piece in pieces for item in piece]
-
-
 def value_documents(
     key: CheckpointKey, entry: ManifestEntry, parts: Sequence[Typed], stamp: datetime | None
 ) -> list[Document]:
@@ -337,19 +294,6 @@ def value_documents(
             document["created_at"] = stamp
         documents.append(document)
     return documents
-
-
-def value_keys(key: CheckpointKey, entry: ManifestEntry) -> list[Document]:
-    """The unique keys of the documents that hold a value."""
-    whole = {**key.namespace(), "channel": entry.channel, "version": entry.version}
-    if entry.parts is None:
-        return [whole]
-    return [{**whole, "part": number} for number in range(entry.parts)]
-
-
-def value_key(document: Mapping[str, Any]) -> Document:
-    """The unique key of a channel value document."""
-    return {name: document[name] for name in VALUE_KEY if name in document}
 
 
 def write_documents(

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry
+from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry, ValueKey
 from langgraph.checkpoint.mongodb._history import CHAIN_FIELDS, Chain, Walk
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._reading import key_of
 from langgraph.checkpoint.mongodb._writing import COUNTERS, parent_of
 
-__all__ = ["Graph", "ValueName", "by_namespace"]
-
-ValueName = tuple[str, str, str]
-"""Namespace, channel and version of a channel value."""
+__all__ = ["Graph", "by_namespace", "key_queries"]
 
 _FIELDS: Document = {**CHAIN_FIELDS, "metadata.parents": 1}
 
@@ -57,12 +54,13 @@ class Graph:
             for checkpoint_id in sorted(ids, reverse=True)[:count]
         }
 
-    def named_values(self, keys: Iterable[CheckpointKey]) -> dict[ValueName, ManifestEntry]:
-        """The values that checkpoints name."""
+    def named_values(self, keys: Iterable[CheckpointKey]) -> set[ValueKey]:
+        """The value documents that checkpoints name."""
         return {
-            (key.checkpoint_ns, entry.channel, entry.version): entry
+            named
             for key in keys
             for entry in self._manifest(key).values()
+            for named in entry.keys(key)
         }
 
     def _manifest(self, key: CheckpointKey) -> Mapping[str, ManifestEntry]:

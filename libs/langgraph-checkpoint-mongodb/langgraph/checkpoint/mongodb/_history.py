@@ -19,7 +19,6 @@ from langgraph.checkpoint.mongodb._documents import (
     CheckpointKey,
     Document,
     ManifestEntry,
-    join_parts,
     layout_of,
     load_writes,
     unpack_checkpoint,
@@ -32,7 +31,12 @@ from langgraph.checkpoint.mongodb._queries import (
     WRITE_FIELDS,
     thread_config,
 )
-from langgraph.checkpoint.mongodb._reading import key_of, query_of, read_values
+from langgraph.checkpoint.mongodb._reading import (
+    key_of,
+    load_value,
+    query_of,
+    read_values,
+)
 from langgraph.checkpoint.mongodb._whole import whole_checkpoint
 from langgraph.checkpoint.mongodb._writing import COUNTERS, parent_of
 from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
@@ -217,21 +221,16 @@ class Walk:
 
     async def read_named_seeds(self) -> None:
         """Read the seeds that are documents of their own."""
-        named = [(key, [entry]) for key, entry in self._named.values()]
-        stored = await read_values(self._call, named)
+        wanted = {one for key, entry in self._named.values() for one in entry.keys(key)}
+        stored = await read_values(self._call, wanted)
+        if lost := wanted - stored.keys():
+            stored |= await read_values(self._call, lost, fresh=True)
         for channel, (key, entry) in self._named.items():
-            place = (*key[:2], entry.channel, entry.version)
-            if len(stored.get(place, ())) != (entry.parts or 1):
-                stored |= await read_values(self._call, [(key, [entry])], fresh=True)
-            parts = [(part["type"], part["value"]) for part in stored.get(place, ())]
-            if len(parts) != (entry.parts or 1):
+            if not all(one in stored for one in entry.keys(key)):
                 raise MissingChannelValueError(*key, [(entry.channel, entry.version)])
-            codec, size = self._call.codec, entry.size
-            if entry.parts is None:
-                value = await self._call.io.offload(size, codec.loads, parts[0])
-            else:
-                value = await self._call.io.offload(size, join_parts, codec, parts)
-            self._seeds[channel] = value
+            self._seeds[channel] = await self._call.io.offload(
+                entry.size, load_value, self._call.codec, entry, key, stored
+            )
 
     async def entry(
         self, channel: str, writes: Mapping[CheckpointKey, list[Document]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, ManifestEntry
@@ -31,12 +31,14 @@ class Parent:
         stamped: No stamped value that it names is stamped earlier; None when it was
             written without a TTL.
         stored: Whether the checkpoint exists.
+        digests: Large items of the graph's input that it holds, by digest.
     """
 
     layout: int
     manifest: Mapping[str, ManifestEntry]
     stamped: datetime | None = None
     stored: bool = True
+    digests: Mapping[bytes, ManifestEntry] = field(default_factory=dict)
 
 
 class Memory:

@@ -6,8 +6,8 @@ its parent already holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
@@ -15,22 +15,24 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 from langgraph.checkpoint.mongodb._codec import Codec, Typed, is_native, native_size
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
 from langgraph.checkpoint.mongodb._documents import (
-    RESERVED_IN_PARTS,
     ManifestEntry,
-    split_parts,
     value_version,
     version_text,
 )
+from langgraph.checkpoint.mongodb._parts import (
+    LARGE_ITEM_BYTES,
+    RESERVED_IN_PARTS,
+    digest,
+    split_parts,
+)
 
-__all__ = ["INLINE_TOTAL_BYTES", "INLINE_VALUE_BYTES", "Plan", "plan_values"]
+__all__ = ["INLINE_TOTAL_BYTES", "INLINE_VALUE_BYTES", "Plan", "Planner"]
 
 INLINE_VALUE_BYTES = 1024
 """A value whose serialized form is larger is a document of its own."""
 
 INLINE_TOTAL_BYTES = 64 * 1024
 """The inline values of one checkpoint take at most this together."""
-
-_PARTS_FROM_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -54,106 +56,127 @@ class Plan:
         entries = [*self.carried, *(entry for entry, _ in self.written)]
         return {entry.channel: entry for entry in entries}
 
+    def digests(self) -> dict[bytes, ManifestEntry]:
+        """The large items of reserved channels that are written, by digest of their bytes.
 
-def plan_values(
-    codec: Codec,
-    checkpoint: Checkpoint,
-    new_versions: ChannelVersions,
-    held: Mapping[str, ManifestEntry],
-    *,
-    own: bool = False,
-) -> Plan:
-    """Decide for every channel of a checkpoint.
+        LangGraph stores the graph's input first as `__start__` and then, the same
+        values again, as the channels it is for.
+        """
+        return {
+            digest(part): replace(entry, parts=None, stored_part=number, size=len(part[1]))
+            for entry, parts in self.written
+            if entry.parts is not None
+            for number, part in enumerate(parts)
+            if len(part[1]) > LARGE_ITEM_BYTES
+        }
+
+
+class Planner:
+    """Decides for every channel of a checkpoint.
 
     A value is carried over when the parent holds its channel at that very version and
     the step did not write the channel; also when the value itself is not given, since
     LangGraph leaves an unchanged `DeltaChannel` snapshot out of later checkpoints.
-    Otherwise it is stored anew, whatever `new_versions` says.
+    Otherwise it is stored anew, whatever `new_versions` says, unless the parent holds
+    the same bytes as an item of a reserved channel.
 
     Args:
         codec: The serializer.
         checkpoint: The checkpoint with its channel values.
         new_versions: The channels that this step wrote, with their versions.
         held: The parent's manifest.
-        own: Key the values by this checkpoint alone.
-
-    Returns:
-        The plan.
+        digests: Large items that the parent holds, by digest.
+        own: Channels whose values must have keys of this checkpoint alone.
     """
-    plan = Plan()
-    versions = checkpoint.get("channel_versions") or {}
-    values = checkpoint.get("channel_values") or {}
-    small: list[tuple[int, str, Any, Typed | None]] = []
-    for channel, value in values.items():
-        version = versions.get(channel)
-        if channel not in new_versions and (entry := _held(held, channel, version)):
-            plan.carried.append(entry)
-            continue
-        size, typed = native_size(value), None
-        if size is None:
-            typed = codec.dumps(value)
-            size = len(typed[1])
-        if size <= INLINE_VALUE_BYTES and not isinstance(value, DeltaSnapshot):
-            small.append((size, channel, value, typed))
-        else:
-            _write(plan, codec, channel, value, typed, version, checkpoint["id"], own)
-    for channel, version in versions.items():
-        if channel not in values and (entry := _held(held, channel, version)):
-            plan.carried.append(entry)
-    for channel, value, typed in _inline(plan, small):
-        _write(plan, codec, channel, value, typed, versions.get(channel), checkpoint["id"], own)
-    return plan
 
+    def __init__(
+        self,
+        codec: Codec,
+        checkpoint: Checkpoint,
+        new_versions: ChannelVersions,
+        held: Mapping[str, ManifestEntry],
+        digests: Mapping[bytes, ManifestEntry],
+        own: Collection[str] = (),
+    ) -> None:
+        self._codec, self._checkpoint = codec, checkpoint
+        self._new_versions, self._held, self._digests = new_versions, held, digests
+        self._own = own
+        self._versions = checkpoint.get("channel_versions") or {}
+        self._plan = Plan()
 
-def _held(held: Mapping[str, ManifestEntry], channel: str, version: object) -> ManifestEntry | None:
-    entry = held.get(channel)
-    if entry is None or version is None or entry.holds != version_text(version):
-        return None
-    return entry
+    def plan(self) -> Plan:
+        """Make the plan."""
+        values = self._checkpoint.get("channel_values") or {}
+        small: list[tuple[int, str, Any, Typed | None]] = []
+        for channel, value in values.items():
+            if channel not in self._new_versions and self._carry(channel):
+                continue
+            size, typed = native_size(value), None
+            if size is None:
+                typed = self._codec.dumps(value)
+                size = len(typed[1])
+            if size <= INLINE_VALUE_BYTES and not isinstance(value, DeltaSnapshot):
+                small.append((size, channel, value, typed))
+            else:
+                self._write(channel, value, typed)
+        for channel in self._versions:
+            if channel not in values:
+                self._carry(channel)
+        for channel, value, typed in self._inline(small):
+            self._write(channel, value, typed)
+        return self._plan
 
+    def _carry(self, channel: str) -> bool:
+        entry, version = self._held.get(channel), self._versions.get(channel)
+        if entry is None or version is None or entry.holds != version_text(version):
+            return False
+        self._plan.carried.append(entry)
+        return True
 
-def _inline(
-    plan: Plan, small: list[tuple[int, str, Any, Typed | None]]
-) -> list[tuple[str, Any, Typed | None]]:
-    """Put small values inline, the smallest first; return those beyond the total."""
-    total = sum(size for size, *_ in small)
-    if total > INLINE_TOTAL_BYTES:
-        small = sorted(small, key=lambda item: item[:2])
-    room = INLINE_TOTAL_BYTES
-    beyond = []
-    for size, channel, value, typed in small:
-        room -= size
-        if room < 0:
-            beyond.append((channel, value, typed))
-        elif typed is None or is_native(typed):
-            plan.native[channel] = value
-        else:
-            plan.typed[channel] = typed
-    return beyond
+    def _inline(
+        self, small: list[tuple[int, str, Any, Typed | None]]
+    ) -> list[tuple[str, Any, Typed | None]]:
+        """Put small values inline, the smallest first; return those beyond the total."""
+        if sum(size for size, *_ in small) > INLINE_TOTAL_BYTES:
+            small = sorted(small, key=lambda item: item[:2])
+        room = INLINE_TOTAL_BYTES
+        beyond = []
+        for size, channel, value, typed in small:
+            room -= size
+            if room < 0:
+                beyond.append((channel, value, typed))
+            elif typed is None or is_native(typed):
+                self._plan.native[channel] = value
+            else:
+                self._plan.typed[channel] = typed
+        return beyond
 
-
-def _write(
-    plan: Plan,
-    codec: Codec,
-    channel: str,
-    value: Any,
-    typed: Typed | None,
-    version: object,
-    checkpoint_id: str,
-    own: bool,
-) -> None:
-    typed = typed or codec.dumps(value)
-    parts = None
-    if channel in RESERVED_IN_PARTS and len(typed[1]) > _PARTS_FROM_BYTES:
-        parts = split_parts(codec, value)
-    key = value_version(version, checkpoint_id, own=own)
-    text = version_text(version)
-    entry = ManifestEntry(
-        channel=channel,
-        version=key,
-        size=sum(len(data) for _, data in parts or [typed]),
-        channel_version=None if key == text else text,
-        parts=None if parts is None else len(parts),
-        snapshot=isinstance(value, DeltaSnapshot),
-    )
-    plan.written.append((entry, parts or [typed]))
+    def _write(self, channel: str, value: Any, typed: Typed | None) -> None:
+        typed = typed or self._codec.dumps(value)
+        version = self._versions.get(channel)
+        text = version_text(version)
+        if self._digests and len(typed[1]) > LARGE_ITEM_BYTES:
+            stored = self._digests.get(digest(typed))
+            if stored is not None and not isinstance(value, DeltaSnapshot):
+                self._plan.carried.append(
+                    replace(
+                        stored,
+                        channel=channel,
+                        channel_version=text,
+                        stored_channel=stored.stored_channel or stored.channel,
+                    )
+                )
+                return
+        parts = None
+        if channel in RESERVED_IN_PARTS:
+            parts = split_parts(self._codec, value, typed)
+        key = value_version(version, self._checkpoint["id"], own=channel in self._own)
+        entry = ManifestEntry(
+            channel=channel,
+            version=key,
+            size=sum(len(data) for _, data in parts or [typed]),
+            channel_version=None if key == text else text,
+            parts=None if parts is None else len(parts),
+            snapshot=isinstance(value, DeltaSnapshot),
+        )
+        self._plan.written.append((entry, parts or [typed]))

@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, get_checkpoint_id
 
 from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry
+from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ValueKey
 
 __all__ = [
     "CHECKPOINT_FIELDS",
@@ -249,41 +249,46 @@ def any_of(queries: Sequence[Document]) -> Document:
     return {**shared, "$or": branches}
 
 
-def value_queries(
-    named: Iterable[tuple[CheckpointKey, Iterable[ManifestEntry]]], most: int = 1000
-) -> list[Document]:
-    """Queries for exactly the value documents that manifests name.
+def value_queries(keys: Iterable[ValueKey], most: int = 1000) -> list[Document]:
+    """Queries for exactly the value documents with these keys.
 
     Args:
-        named: Checkpoints with manifest entries of theirs.
+        keys: The keys.
         most: Branches that one query may have.
 
     Returns:
-        The queries, none for no entries.
+        The queries, none for no keys.
     """
-    wanted: defaultdict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
-    for key, entries in named:
-        wanted[key.thread_id, key.checkpoint_ns].update(
-            (entry.channel, entry.version) for entry in entries
-        )
+    namespaces: defaultdict[tuple[str, str], set[ValueKey]] = defaultdict(set)
+    for key in keys:
+        namespaces[key[:2]].add(key)
     branches: list[Document] = []
-    for (thread_id, checkpoint_ns), pairs in wanted.items():
+    for (thread_id, checkpoint_ns), wanted in namespaces.items():
         namespace = {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns}
-        branches += [{**namespace, **clause} for clause in _clauses(pairs)]
+        branches += [{**namespace, **clause} for clause in _clauses(wanted)]
     return [any_of(branches[at : at + most]) for at in range(0, len(branches), most)]
 
 
-def _clauses(pairs: Iterable[tuple[str, str]]) -> list[Document]:
-    """Exactly these (channel, version) pairs, grouped by the side that groups better."""
-    by_channel: defaultdict[str, list[str]] = defaultdict(list)
-    by_version: defaultdict[str, list[str]] = defaultdict(list)
-    for channel, version in sorted(pairs):
-        by_channel[channel].append(version)
-        by_version[version].append(channel)
+def _clauses(keys: Iterable[ValueKey]) -> list[Document]:
+    """Exactly these documents of one namespace, grouped by what groups best."""
+    by_channel: defaultdict[str, list[Any]] = defaultdict(list)
+    by_version: defaultdict[str, list[Any]] = defaultdict(list)
+    parts: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
+    for key in sorted(keys, key=lambda key: (*key[:4], key.part or 0)):
+        if key.part is not None:
+            parts[key.channel, key.version].append(key.part)
+        else:
+            by_channel[key.channel].append(key.version)
+            by_version[key.version].append(key.channel)
     if len(by_channel) <= len(by_version):
-        return [{"channel": one, "version": _one_of(many)} for one, many in by_channel.items()]
-    return [{"channel": _one_of(many), "version": one} for one, many in by_version.items()]
+        whole = [{"channel": one, "version": _one_of(many)} for one, many in by_channel.items()]
+    else:
+        whole = [{"channel": _one_of(many), "version": one} for one, many in by_version.items()]
+    return whole + [
+        {"channel": channel, "version": version, "part": _one_of(numbers)}
+        for (channel, version), numbers in parts.items()
+    ]
 
 
-def _one_of(values: list[str]) -> object:
+def _one_of(values: list[Any]) -> object:
     return values[0] if len(values) == 1 else {"$in": values}

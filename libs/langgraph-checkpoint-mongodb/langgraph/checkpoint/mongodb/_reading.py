@@ -15,17 +15,19 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 
+from langgraph.checkpoint.mongodb._codec import Codec
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     CheckpointKey,
     Document,
     ManifestEntry,
-    join_parts,
+    ValueKey,
     layout_of,
     pending_writes,
     unpack_checkpoint,
 )
 from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._parts import join_parts
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
     CHECKPOINT_FIELDS,
@@ -63,8 +65,6 @@ _WHOLE_PAGE = 8
 _ATTEMPTS = 3
 """How often the newest checkpoint may be removed under a reader."""
 
-ValueKey = tuple[str, str, str, str]
-
 
 @dataclass(slots=True)
 class Found:
@@ -73,13 +73,13 @@ class Found:
     Attributes:
         document: The checkpoint document.
         parent: What a put that follows it needs to know; its manifest.
-        values: The value documents, their parts in order, by channel.
+        values: The value documents that were read, with others of the same page.
         writes: The pending write documents.
     """
 
     document: Document
     parent: Parent
-    values: dict[str, list[Document]] = field(default_factory=dict)
+    values: Mapping[ValueKey, Document] = field(default_factory=dict)
     writes: list[Document] = field(default_factory=list)
 
     @classmethod
@@ -92,19 +92,16 @@ class Found:
         """The checkpoint's key."""
         return key_of(self.document)
 
-    def take_values(self, stored: Mapping[ValueKey, list[Document]]) -> None:
-        """Take what the manifest names from what was read."""
-        for entry in self.parent.manifest.values():
-            documents = stored.get((*self.key[:2], entry.channel, entry.version), [])
-            if len(documents) == (entry.parts or 1):
-                self.values[entry.channel] = documents
+    def named(self) -> list[ValueKey]:
+        """The value documents that its manifest names."""
+        return [key for entry in self.parent.manifest.values() for key in entry.keys(self.key)]
 
     def missing(self) -> list[tuple[str, str]]:
         """Channel and version of the values that were not found."""
         return [
             (entry.channel, entry.version)
             for entry in self.parent.manifest.values()
-            if entry.channel not in self.values
+            if not all(key in self.values for key in entry.keys(self.key))
         ]
 
     def size(self) -> int:
@@ -161,19 +158,28 @@ async def _newest(
     return documents[0]
 
 
-async def complete(call: Call, found: Sequence[Found]) -> list[Found]:
+async def complete(
+    call: Call, found: Sequence[Found], known: Mapping[ValueKey, Document] | None = None
+) -> list[Found]:
     """Read values and writes of checkpoints; leave out those that were removed meanwhile.
+
+    Args:
+        call: What the call works with.
+        found: The checkpoints.
+        known: Value documents that were read already.
 
     Raises:
         MissingChannelValueError: A checkpoint that is still there lacks a value.
     """
+    known = known or {}
+    wanted = {key for one in found for key in one.named()}
     values, writes = await call.io.together(
-        read_values(call, ((one.key, one.parent.manifest.values()) for one in found)),
-        read_writes(call, [one.key for one in found]),
+        read_values(call, wanted - known.keys()), read_writes(call, [one.key for one in found])
     )
+    values |= {key: known[key] for key in wanted & known.keys()}
     whole = []
     for one in found:
-        one.take_values(values)
+        one.values = values
         one.writes = writes.get(one.key, [])
         if not one.missing():
             whole.append(one)
@@ -190,8 +196,7 @@ async def _look_again(call: Call, found: Found) -> Found | None:
     if not documents:
         return None
     again = Found.of(documents[0])
-    named = [(again.key, again.parent.manifest.values())]
-    again.take_values(await read_values(call, named, fresh=True))
+    again.values = await read_values(call, again.named(), fresh=True)
     again.writes = found.writes
     if missing := again.missing():
         raise MissingChannelValueError(*again.key, missing)
@@ -199,24 +204,25 @@ async def _look_again(call: Call, found: Found) -> Found | None:
 
 
 async def read_values(
-    call: Call,
-    named: Iterable[tuple[CheckpointKey, Iterable[ManifestEntry]]],
-    *,
-    fresh: bool = False,
-) -> dict[ValueKey, list[Document]]:
-    """Read value documents, each once, parts in order."""
-    stored: defaultdict[ValueKey, list[Document]] = defaultdict(list)
-    for query in value_queries(named):
-        for document in await call.io.find("values", query, VALUE_FIELDS, fresh=fresh):
-            stored[
-                document["thread_id"],
-                document["checkpoint_ns"],
-                document["channel"],
-                document["version"],
-            ].append(document)
-    for documents in stored.values():
-        documents.sort(key=lambda document: document.get("part", 0))
-    return stored
+    call: Call, keys: Iterable[ValueKey], *, fresh: bool = False
+) -> dict[ValueKey, Document]:
+    """Read value documents, each once."""
+    return {
+        ValueKey.of(document): document
+        for query in value_queries(keys)
+        for document in await call.io.find("values", query, VALUE_FIELDS, fresh=fresh)
+    }
+
+
+def load_value(
+    codec: Codec,
+    entry: ManifestEntry,
+    key: CheckpointKey,
+    stored: Mapping[ValueKey, Document],
+) -> Any:
+    """Deserialize the value of a manifest entry whose documents were read."""
+    parts = [(stored[one]["type"], stored[one]["value"]) for one in entry.keys(key)]
+    return codec.loads(parts[0]) if entry.parts is None else join_parts(codec, parts)
 
 
 async def read_writes(
@@ -258,10 +264,8 @@ def _decode(call: Call, found: Found) -> CheckpointTuple:
     if found.parent.layout == LAYOUT:
         checkpoint = unpack_checkpoint(codec, document)
         values = checkpoint["channel_values"]
-        for channel, documents in found.values.items():
-            typed = [(part["type"], part["value"]) for part in documents]
-            in_parts = found.parent.manifest[channel].parts is not None
-            values[channel] = join_parts(codec, typed) if in_parts else codec.loads(typed[0])
+        for channel, entry in found.parent.manifest.items():
+            values[channel] = load_value(codec, entry, found.key, found.values)
     else:
         checkpoint = whole_checkpoint(codec, document)
     return CheckpointTuple(
@@ -285,8 +289,18 @@ class Page:
     rows: list[Found]
     resume: Resume | None
 
+    def values(self) -> Mapping[ValueKey, Document]:
+        """The value documents read, which the next page need not read again."""
+        return self.rows[-1].values if self.rows else {}
 
-async def list_page(call: Call, wanted: ListQuery, resume: Resume | None, most: int | None) -> Page:
+
+async def list_page(
+    call: Call,
+    wanted: ListQuery,
+    resume: Resume | None,
+    most: int | None,
+    known: Mapping[ValueKey, Document],
+) -> Page:
     """Read one page of a listing; nothing stays open after it.
 
     Args:
@@ -294,6 +308,7 @@ async def list_page(call: Call, wanted: ListQuery, resume: Resume | None, most: 
         wanted: What is listed.
         resume: Where the page before ended.
         most: How many checkpoints are still wanted, None for all.
+        known: The value documents of the page before.
     """
     size = _PAGE if most is None else min(_PAGE, most)
     if wanted.metadata:
@@ -306,7 +321,7 @@ async def list_page(call: Call, wanted: ListQuery, resume: Resume | None, most: 
     found = _affordable([Found.of(document) for document in documents])
     if len(found) < len(documents):
         resume = _after(found[-1].document)
-    rows = await complete(call, found) if found else []
+    rows = await complete(call, found, known) if found else []
     return Page(rows, resume)
 
 
@@ -317,13 +332,13 @@ def _after(document: Document) -> Resume:
 
 def _affordable(found: list[Found]) -> list[Found]:
     """The first checkpoints whose values, each counted once, may be held at a time."""
-    seen: set[tuple[str, str, str, str]] = set()
+    seen: set[ValueKey] = set()
     room = _PAGE_VALUE_BYTES
     for count, one in enumerate(found):
         for entry in one.parent.manifest.values():
-            name = (*one.key[:2], entry.channel, entry.version)
-            if name not in seen:
-                seen.add(name)
+            keys = entry.keys(one.key)
+            if not seen.issuperset(keys):
+                seen.update(keys)
                 room -= entry.size
         if room < 0 and count:
             return found[:count]

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import cast
 
 from bson import ObjectId
 
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry
-from langgraph.checkpoint.mongodb._graph import Graph, ValueName, key_queries
+from langgraph.checkpoint.mongodb._documents import VALUE_KEY, CheckpointKey, Document, ValueKey
+from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Call, Role
 from langgraph.checkpoint.mongodb._queries import KEY_FIELDS, checked, value_queries
 from langgraph.checkpoint.mongodb._reading import key_of
@@ -124,15 +123,20 @@ async def _remove(
     doomed -= needed
     named = before.named_values(doomed)
     still_named = after.named_values(after.keys() - doomed)
-    unnamed = {name: entry for name, entry in named.items() if name not in still_named}
     checkpoints = await _delete(call, "checkpoints", key_queries(doomed))
     writes = await _delete(call, "writes", key_queries(doomed))
-    values = await _delete(call, "values", _value_queries(thread_id, unnamed))
+    values = await _delete(call, "values", _value_queries(named - still_named))
     logger.debug(
         "Thread %r: removed %d of %d checkpoints, %d pending writes, %d channel values.",
         *(thread_id, checkpoints, len(before.keys()), writes, values),
     )
     await _collect_garbage(call, thread_id, after.keys(), still_named)
+
+
+def _identifiers(values: Sequence[str], name: str) -> list[str]:
+    if isinstance(values, str):
+        raise ValueError(f"Invalid {name}s: expected a sequence of strings, got one string.")
+    return list(dict.fromkeys(checked(value, name) for value in values))
 
 
 async def _mark(call: Call, keys: set[CheckpointKey], update: Document) -> None:
@@ -144,46 +148,34 @@ async def _delete(call: Call, role: Role, queries: Iterable[Document]) -> int:
     return sum([await call.io.delete(role, query) for query in queries])
 
 
-def _value_queries(thread_id: str, named: Iterable[ValueName]) -> list[Document]:
-    """Queries for values of one thread, of bounded size."""
-    namespaces: defaultdict[str, list[ManifestEntry]] = defaultdict(list)
-    for checkpoint_ns, channel, version in named:
-        entry = ManifestEntry(channel=channel, version=version, size=0)
-        namespaces[checkpoint_ns].append(entry)
+def _value_queries(keys: Iterable[ValueKey]) -> list[Document]:
+    """Queries for value documents, of bounded size."""
+    ordered = sorted(keys, key=lambda key: (*key[:4], key.part or 0))
     return [
         query
-        for checkpoint_ns, entries in namespaces.items()
-        for at in range(0, len(entries), _NAMES_PER_QUERY)
-        for query in value_queries(
-            [(CheckpointKey(thread_id, checkpoint_ns, ""), entries[at : at + _NAMES_PER_QUERY])]
-        )
+        for at in range(0, len(ordered), _NAMES_PER_QUERY)
+        for query in value_queries(ordered[at : at + _NAMES_PER_QUERY])
     ]
 
 
 async def _collect_garbage(
-    call: Call, thread_id: str, keys: set[CheckpointKey], named: Collection[ValueName]
+    call: Call, thread_id: str, keys: set[CheckpointKey], named: set[ValueKey]
 ) -> None:
     """Delete values and writes that no checkpoint has named for a long time."""
+    values = {ValueKey.of(one) for one in await _distinct(call, "values", thread_id, VALUE_KEY)}
+    names = CheckpointKey._fields
+    writes = {key_of(one) for one in await _distinct(call, "writes", thread_id, names)}
     long_ago = {"_id": {"$lt": ObjectId.from_datetime(now() - _UNREFERENCED_FOR)}}
-    groups = {
-        "values": ("checkpoint_ns", "channel", "version"),
-        "writes": ("checkpoint_ns", "checkpoint_id"),
-    }
-    stored: dict[str, set[tuple[str, ...]]] = {}
-    for role, names in groups.items():
-        ids = {name: f"${name}" for name in names}
-        pipeline: list[Document] = [{"$match": {"thread_id": thread_id}}, {"$group": {"_id": ids}}]
-        found = await call.io.aggregate(cast(Role, role), pipeline)
-        stored[role] = {tuple(one["_id"][name] for name in names) for one in found}
-    unnamed = cast("set[ValueName]", stored["values"]) - set(named)
-    orphans = {CheckpointKey(thread_id, *names) for names in stored["writes"]} - keys
-    values = [{**query, **long_ago} for query in _value_queries(thread_id, unnamed)]
-    writes = [{**query, **long_ago} for query in key_queries(orphans)]
-    if deleted := await _delete(call, "values", values) + await _delete(call, "writes", writes):
+    unnamed = [{**query, **long_ago} for query in _value_queries(values - named)]
+    orphans = [{**query, **long_ago} for query in key_queries(writes - keys)]
+    if deleted := await _delete(call, "values", unnamed) + await _delete(call, "writes", orphans):
         logger.debug("Thread %r: deleted %d documents left by a crash.", thread_id, deleted)
 
 
-def _identifiers(values: Sequence[str], name: str) -> list[str]:
-    if isinstance(values, str):
-        raise ValueError(f"Invalid {name}s: expected a sequence of strings, got one string.")
-    return list(dict.fromkeys(checked(value, name) for value in values))
+async def _distinct(call: Call, role: Role, thread_id: str, names: Sequence[str]) -> list[Document]:
+    """The distinct keys among a thread's documents, from the index alone."""
+    pipeline: list[Document] = [
+        {"$match": {"thread_id": thread_id}},
+        {"$group": {"_id": {name: f"${name}" for name in names}}},
+    ]
+    return [found["_id"] for found in await call.io.aggregate(role, pipeline)]

@@ -14,7 +14,7 @@ it names. What makes that safe beside a prune or a delete in another process:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -29,20 +29,20 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.mongodb._codec import document_size, estimate_size
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
+    VALUE_KEY,
     WRITE_KEY,
     CheckpointKey,
     Document,
     ManifestEntry,
+    ValueKey,
     layout_of,
     pack_checkpoint,
     payload_size,
     value_documents,
-    value_key,
-    value_keys,
     write_documents,
 )
 from langgraph.checkpoint.mongodb._memory import Parent
-from langgraph.checkpoint.mongodb._plan import Plan, plan_values
+from langgraph.checkpoint.mongodb._plan import Plan, Planner
 from langgraph.checkpoint.mongodb._port import Call, Update
 from langgraph.checkpoint.mongodb._queries import (
     NEWEST_OF_ROOT_FIRST,
@@ -175,24 +175,30 @@ class _SplitPut:
 
     async def store(self, parent: Parent) -> None:
         """Write the checkpoint; again, on its own, if its parent was removed meanwhile."""
-        for attempt in range(_ATTEMPTS):
-            plan = await self._plan(parent, own=attempt > 0)
+        own: set[str] = set()
+        for _ in range(_ATTEMPTS):
+            plan = await self._plan(parent, own)
             documents = await self._measured(plan)
             stamped = await self._write_values(plan, documents, parent)
             created, proven = await self._commit(plan, parent)
             if proven:
                 break
             await self._check_can_stand_alone(plan, created)
+            own |= {entry.channel for entry in plan.carried}
             parent = Parent(LAYOUT, {}, stored=False)
         else:
+            if created:
+                await self.call.io.delete("checkpoints", self.key.query())
             missing = [(entry.channel, entry.version) for entry, _ in plan.written]
             raise MissingChannelValueError(*self.key, missing)
-        self.call.io.memory.remember(self.key, Parent(LAYOUT, plan.manifest(), stamped))
+        known = Parent(LAYOUT, plan.manifest(), stamped, digests=plan.digests())
+        self.call.io.memory.remember(self.key, known)
 
-    async def _plan(self, parent: Parent, own: bool) -> Plan:
+    async def _plan(self, parent: Parent, own: Collection[str]) -> Plan:
         def plan() -> Plan:
             codec, checkpoint = self.call.codec, self.checkpoint
-            plan = plan_values(codec, checkpoint, self.new_versions, parent.manifest, own=own)
+            held, digests = parent.manifest, parent.digests
+            plan = Planner(codec, checkpoint, self.new_versions, held, digests, own).plan()
             type_, data = pack_checkpoint(codec, checkpoint, plan.native, plan.typed)
             channels = [entry.to_document() for entry in plan.manifest().values()]
             self.fields.update(layout=LAYOUT, type=type_, checkpoint=data, channels=channels)
@@ -226,14 +232,14 @@ class _SplitPut:
     ) -> datetime | None:
         """Write the values, renew the stamps of others; return the oldest stamp then."""
         stamp = self._value_stamp()
-        renewed: list[Document] = []
+        renewed: list[ValueKey] = []
         if documents:
             taken = await self.call.io.insert("values", documents)
-            renewed = [value_key(documents[place]) for place in taken]
+            renewed = [ValueKey.of(documents[place]) for place in taken]
         oldest = stamp
         if plan.carried and parent.stamped is not None:
             if stamp is None or parent.stamped < self.fields["created_at"]:
-                renewed += [key for entry in plan.carried for key in value_keys(self.key, entry)]
+                renewed += [key for entry in plan.carried for key in entry.keys(self.key)]
             else:
                 oldest = parent.stamped
         await restamp(self.call, renewed, stamp)
@@ -258,12 +264,13 @@ class _SplitPut:
 
     async def _all_stored(self, plan: Plan) -> bool:
         """Whether the values of a checkpoint without a parent are there: once a thread."""
-        wanted = {(entry.channel, entry.version) for entry, _ in plan.written}
-        found: set[tuple[str, str]] = set()
-        for query in value_queries([(self.key, [entry for entry, _ in plan.written])]):
-            fields = {"_id": 0, "channel": 1, "version": 1}
-            stored = await self.call.io.find("values", query, fields, fresh=True)
-            found |= {(document["channel"], document["version"]) for document in stored}
+        wanted = {key for entry, _ in plan.written for key in entry.keys(self.key)}
+        fields = {"_id": 0, **dict.fromkeys(VALUE_KEY, 1)}
+        found = {
+            ValueKey.of(document)
+            for query in value_queries(wanted)
+            for document in await self.call.io.find("values", query, fields, fresh=True)
+        }
         return found == wanted
 
     async def _check_can_stand_alone(self, plan: Plan, created: bool) -> None:
@@ -301,7 +308,7 @@ async def _check_checkpoint(call: Call, key: CheckpointKey, fields: Document, wh
         raise CheckpointTooLargeError(what, size, limit, key.checkpoint_id)
 
 
-async def restamp(call: Call, keys: Sequence[Document], stamp: datetime | None) -> None:
+async def restamp(call: Call, keys: Sequence[ValueKey], stamp: datetime | None) -> None:
     """Renew the TTL stamps of value documents, or take them away.
 
     A value without a stamp is named by a checkpoint that never expires, and keeps none.
@@ -312,10 +319,12 @@ async def restamp(call: Call, keys: Sequence[Document], stamp: datetime | None) 
         stamp: The new stamp, None for no expiry.
     """
     if stamp is None:
-        updates = [Update(key, {"$unset": {"created_at": ""}}) for key in keys]
+        updates = [Update(key.query(), {"$unset": {"created_at": ""}}) for key in keys]
     else:
         updates = [
-            Update({**key, "created_at": {"$exists": True}}, {"$set": {"created_at": stamp}})
+            Update(
+                {**key.query(), "created_at": {"$exists": True}}, {"$set": {"created_at": stamp}}
+            )
             for key in keys
         ]
     if updates:

@@ -21,7 +21,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from langgraph.checkpoint.mongodb import _copying, _history, _reading, _retention, _setup, _writing
 from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
-from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._documents import Document, ValueKey
 from langgraph.checkpoint.mongodb._port import AsyncPort, Call
 from langgraph.checkpoint.mongodb._queries import Resume, list_query
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
@@ -253,13 +253,14 @@ class AsyncMongoDBSaver(SaverBase):
         wanted, most = list_query(config, filter, before), checked_limit(limit)
         call = await self._ready()
         resume: Resume | None = None
+        known: Mapping[ValueKey, Document] = {}
         while most is None or most > 0:
-            page = await _reading.list_page(call, wanted, resume, most)
+            page = await _reading.list_page(call, wanted, resume, most, known)
             for found in page.rows:
                 yield await _reading.decode(call, found)
             if page.resume is None:
                 return
-            resume = page.resume
+            resume, known = page.resume, page.values()
             most = None if most is None else most - len(page.rows)
 
     async def aput(
