@@ -131,7 +131,11 @@ class ManifestEntry:
 
     def to_document(self) -> Document:
         """The entry as it is stored, absent facts left out."""
-        return {name: value for name, value in asdict(self).items() if value not in (None, False)}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None and value is not False
+        }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ManifestEntry:
