@@ -135,11 +135,12 @@ def test_a_fork_at_an_old_checkpoint_leaves_the_other_branches_as_they_were(
 
     base = today.config("approval-forked", checkpoint_id=before_end["checkpoint_id"])
     fork = face.update_state(graph, base, {"name": "today's"}, as_node="ask")
-    last = face.invoke(graph, None, fork)
+    branch = today.config("approval-forked", checkpoint_id=fork["configurable"]["checkpoint_id"])
+    last = face.invoke(graph, None, branch)
 
     today.assert_whole(database, "approval-forked")
     assert last["name"] == "today's"
-    assert last["log"][-1] == "end by nobody"
+    assert last["log"][-1] == "end by today"
     seen = today.read(face, "approval-forked")
     assert old.read("approval-forked") == seen
     assert seen["history"][2:] == made["history"]
