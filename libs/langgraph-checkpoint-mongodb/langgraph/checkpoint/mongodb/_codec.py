@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -120,12 +121,10 @@ def estimate_size(*values: Any, enough: int) -> int:
             return enough
         if isinstance(item, (str, bytes, bytearray, memoryview)):
             size += len(item)
-        elif isinstance(item, Mapping):
-            stack.extend(item.values())
-        elif isinstance(item, (list, tuple, set, frozenset)):
+        elif isinstance(item, (Mapping, list, tuple, set, frozenset, deque)):
             if len(item) > _ESTIMATE_ITEMS:
                 return enough
-            stack.extend(item)
+            stack.extend(item.values() if isinstance(item, Mapping) else item)
         elif isinstance(nbytes := getattr(item, "nbytes", None), int):
             size += nbytes
         elif hasattr(item, "__dict__"):
