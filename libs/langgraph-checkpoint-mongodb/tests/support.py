@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bson
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from pymongo.database import Database
 from pymongo.monitoring import (
     CommandFailedEvent,
     CommandListener,
     CommandStartedEvent,
     CommandSucceededEvent,
 )
+
+if TYPE_CHECKING:
+    from tests.face import Face
+
+MB = 1024 * 1024
 
 # Commands that the driver sends for its own connections and sessions.
 HOUSEKEEPING = frozenset({"hello", "isMaster", "ismaster", "endSessions"})
@@ -59,6 +66,134 @@ def checkpoint(
     }
     stored: Checkpoint = made
     return stored
+
+
+class Chain:
+    """Puts checkpoints one after another, with channel versions as LangGraph makes them."""
+
+    def __init__(
+        self,
+        face: Face,
+        thread_id: str = "t",
+        checkpoint_ns: str = "",
+        config: RunnableConfig | None = None,
+    ) -> None:
+        """Begin a thread.
+
+        Args:
+            face: The saver.
+            thread_id: The thread.
+            checkpoint_ns: The namespace.
+            config: The parent of the first checkpoint, instead of a thread's beginning.
+        """
+        self.face = face
+        self.config: RunnableConfig = config or thread(thread_id, checkpoint_ns)
+        self.values: dict[str, Any] = {}
+        self.versions: dict[str, Any] = {}
+        self.step = -1
+
+    def put(
+        self,
+        changes: Mapping[str, Any],
+        *,
+        drop: Collection[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> RunnableConfig:
+        """Put the next checkpoint.
+
+        Args:
+            changes: Channels that the step writes, with their values.
+            drop: Channels that it empties.
+            metadata: Metadata beside source and step.
+            **fields: Fields of the checkpoint to replace.
+
+        Returns:
+            The config that names the checkpoint.
+        """
+        new = {}
+        for channel in (*changes, *drop):
+            new[channel] = self.face.saver.get_next_version(self.versions.get(channel))
+        self.versions |= new
+        self.values |= changes
+        for channel in drop:
+            del self.values[channel]
+        self.step += 1
+        self.config = self.face.put(
+            self.config,
+            checkpoint(self.values, self.versions, **fields),
+            {"source": "loop", "step": self.step, **(metadata or {})},
+            new,
+        )
+        return self.config
+
+
+def insert_whole(
+    database: Database[dict[str, Any]],
+    config: RunnableConfig,
+    stored: Checkpoint,
+    metadata: Mapping[str, Any],
+    **fields: Any,
+) -> RunnableConfig:
+    """Insert a checkpoint document as release 0.5.1 does.
+
+    Args:
+        database: The database.
+        config: The parent, or the thread of a first checkpoint.
+        stored: The checkpoint, its versions integers.
+        metadata: Its metadata.
+        **fields: Further fields, as `created_at`.
+
+    Returns:
+        The config that names the checkpoint.
+    """
+    keys = config["configurable"]
+    type_, data = JsonPlusSerializer().dumps_typed(stored)
+    key = thread(keys["thread_id"], keys["checkpoint_ns"], checkpoint_id=stored["id"])
+    document = {
+        **key["configurable"],
+        "parent_checkpoint_id": keys.get("checkpoint_id"),
+        "type": type_,
+        "checkpoint": data,
+        "metadata": _old_metadata(metadata),
+        **fields,
+    }
+    database["checkpoints"].insert_one(document)
+    return key
+
+
+def insert_old_write(
+    database: Database[dict[str, Any]], config: RunnableConfig, **fields: Any
+) -> None:
+    """Insert a pending write document as release 0.5.1 does.
+
+    Args:
+        database: The database.
+        config: The checkpoint it belongs to.
+        **fields: Its other fields; `value` is serialized.
+    """
+    type_, data = JsonPlusSerializer().dumps_typed(fields.pop("value"))
+    written = {**config["configurable"], **fields, "type": type_, "value": data}
+    database["checkpoint_writes"].insert_one(written)
+
+
+def _old_metadata(metadata: Any) -> Any:
+    if isinstance(metadata, Mapping):
+        return {key: _old_metadata(value) for key, value in metadata.items()}
+    return [*JsonPlusSerializer().dumps_typed(metadata)]
+
+
+def contents(database: Database[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Everything that a database holds, by collection."""
+    names = sorted(database.list_collection_names())
+    return {name: [*database[name].find({}).sort("_id", 1)] for name in names}
+
+
+def values_of(face: Face, config: RunnableConfig) -> dict[str, Any]:
+    """The channel values of a checkpoint that must exist."""
+    found = face.get_tuple(config)
+    assert found is not None
+    return found.checkpoint["channel_values"]
 
 
 @dataclass(frozen=True)
