@@ -12,13 +12,13 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph.checkpoint.mongodb.utils import dumps_metadata, loads_metadata
 
-__all__ = ["Codec", "Typed", "document_size", "estimate_size", "is_native", "native_size"]
+__all__ = ["Codec", "Typed", "document_size", "estimate_size", "native_size"]
 
 Typed = tuple[str, bytes]
 """A serialized value: the serializer's type and its bytes."""
 
-# Types whose value comes out of a mapping's own serialization as it comes out of
-# its own: whatever else the serializer says (a pickle, a bytearray) must be kept apart.
+# Types of LangGraph's serializer whose values come out of a container's serialization as
+# they come out of their own. Others (a pickle, a bytearray) do not.
 _NATIVE_TYPES = frozenset({"msgpack", "null", "bytes"})
 
 # `_id`, which the driver or the server adds: type, name, ObjectId.
@@ -52,6 +52,11 @@ class Codec:
         """Deserialize one value from its type and bytes."""
         return self._serde.loads_typed(typed)
 
+    def is_native(self, typed: Typed) -> bool:
+        """Whether a value may be serialized inside a container and be the same again."""
+        type_ = typed[0]
+        return type_.partition("+")[0] in _NATIVE_TYPES or type_ == self.dumps([])[0]
+
     def dumps_metadata(self, metadata: Mapping[str, Any]) -> Any:
         """Serialize checkpoint metadata: keys native, leaves as typed pairs."""
         return dumps_metadata(self._serde, metadata)
@@ -68,23 +73,19 @@ class Codec:
         return loads_metadata(self._serde, stored[key]) if key in stored else None
 
 
-def is_native(typed: Typed) -> bool:
-    """Whether a value may lie in the checkpoint's own serialization as it is."""
-    return typed[0].partition("+")[0] in _NATIVE_TYPES
-
-
 def native_size(value: Any) -> int | None:
     """Bytes that a plain scalar takes at most when serialized, None for anything else.
 
     Spares serializing the scalars of a small agent only to learn that they are small.
+    Text in other scripts is counted as the longest it can be.
     """
     kind = type(value)
     if value is None or kind is bool or kind is float:
         return 9
     if kind is int:
         return 9 if -(2**63) <= value < 2**63 else None
-    if kind is str and len(value) <= 128:
-        return 4 * len(value) + 5
+    if kind is str:
+        return 5 + (len(value) if value.isascii() else 4 * len(value))
     return None
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from langgraph.checkpoint.base import WRITES_IDX_MAP, Checkpoint, PendingWrite
+from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
 
 from langgraph.checkpoint.mongodb._codec import Codec, Typed, document_size
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
@@ -27,10 +27,8 @@ __all__ = [
     "ValueKey",
     "layout_of",
     "load_writes",
-    "pack_checkpoint",
     "payload_size",
     "pending_writes",
-    "unpack_checkpoint",
     "value_documents",
     "value_version",
     "version_text",
@@ -48,10 +46,6 @@ VALUE_KEY = ("thread_id", "checkpoint_ns", "channel", "version", "part")
 
 WRITE_KEY = ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx")
 """The fields of the unique index of pending writes, as the older releases made it."""
-
-# Put before the serializer's type, so that a release that does not know the split
-# layout refuses the document ("Unknown serialization type") instead of showing a part.
-_TYPE_PREFIX = "split:"
 
 # What `get_next_version` makes here and in the other Python savers: only this form
 # is unique by itself. Any other version may be met by two forks.
@@ -180,97 +174,6 @@ def value_version(version: object, checkpoint_id: str, *, own: bool = False) -> 
     if not own and isinstance(version, str) and _UNIQUE_VERSION.fullmatch(version):
         return version
     return f"{version_text(version)}@{checkpoint_id}"
-
-
-def pack_checkpoint(
-    codec: Codec,
-    checkpoint: Checkpoint,
-    native: Mapping[str, Any],
-    typed: Mapping[str, Typed],
-) -> Typed:
-    """Serialize a checkpoint with its inline channel values.
-
-    A checkpoint names the same few version strings again and again, in
-    `channel_versions` and in `versions_seen`: each is stored once and referred to by
-    its place, which saves about a third of a small checkpoint.
-
-    Args:
-        codec: The serializer.
-        checkpoint: The checkpoint; its `channel_values` are left out.
-        native: Inline values that lie in the serialization as they are.
-        typed: Inline values that the serializer must read back by their own type.
-
-    Returns:
-        The document's `type`, refused by releases that do not know the layout, and
-        its `checkpoint` bytes.
-    """
-    rest: dict[str, Any] = dict(checkpoint)
-    rest.pop("id", None)
-    versions = _VersionTable()
-    if "channel_versions" in rest:
-        rest["channel_versions"] = versions.places(rest["channel_versions"])
-    if "versions_seen" in rest:
-        rest["versions_seen"] = {
-            node: versions.places(seen) for node, seen in rest["versions_seen"].items()
-        }
-    rest["channel_values"] = native
-    payload = {"checkpoint": rest, "versions": versions.table}
-    if typed:
-        payload["typed"] = typed
-    type_, data = codec.dumps(payload)
-    return _TYPE_PREFIX + type_, data
-
-
-class _VersionTable:
-    """Distinct versions, in order of appearance."""
-
-    def __init__(self) -> None:
-        self.table: list[Any] = []
-        self._place: dict[tuple[type, Any], int] = {}
-
-    def places(self, versions: Mapping[str, Any]) -> dict[str, int]:
-        """Replace each version by its place in the table."""
-        return {channel: self._of(version) for channel, version in versions.items()}
-
-    def _of(self, version: Any) -> int:
-        # By type as well: 1 and 1.0 are one key of a dict, but two versions.
-        key = (type(version), version)
-        place = self._place.get(key)
-        if place is None:
-            place = self._place[key] = len(self.table)
-            self.table.append(version)
-        return place
-
-
-def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Checkpoint:
-    """Read back a split checkpoint with its inline channel values.
-
-    Args:
-        codec: The serializer.
-        document: The checkpoint document.
-
-    Returns:
-        The checkpoint, without the channel values that the manifest names.
-    """
-    type_ = document["type"].removeprefix(_TYPE_PREFIX)
-    payload = codec.loads((type_, document["checkpoint"]))
-    table = payload["versions"]
-    checkpoint = payload["checkpoint"]
-    checkpoint["id"] = document["checkpoint_id"]
-    if "channel_versions" in checkpoint:
-        checkpoint["channel_versions"] = _from_places(checkpoint["channel_versions"], table)
-    if "versions_seen" in checkpoint:
-        checkpoint["versions_seen"] = {
-            node: _from_places(seen, table) for node, seen in checkpoint["versions_seen"].items()
-        }
-    values = checkpoint["channel_values"]
-    for channel, (value_type, data) in payload.get("typed", {}).items():
-        values[channel] = codec.loads((value_type, data))
-    return cast(Checkpoint, checkpoint)
-
-
-def _from_places(places: Mapping[str, int], table: Sequence[Any]) -> dict[str, Any]:
-    return {channel: table[place] for channel, place in places.items()}
 
 
 def value_documents(

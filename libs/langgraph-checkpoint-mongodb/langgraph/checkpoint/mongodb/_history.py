@@ -21,9 +21,9 @@ from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
     layout_of,
     load_writes,
-    unpack_checkpoint,
     write_order,
 )
+from langgraph.checkpoint.mongodb._packing import unpack_checkpoint
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
     CHECKPOINT_FIELDS,

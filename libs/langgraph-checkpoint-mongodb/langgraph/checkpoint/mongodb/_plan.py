@@ -12,7 +12,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
-from langgraph.checkpoint.mongodb._codec import Codec, Typed, is_native, native_size
+from langgraph.checkpoint.mongodb._codec import Codec, Typed, native_size
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
 from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
@@ -28,7 +28,7 @@ from langgraph.checkpoint.mongodb._parts import (
 
 __all__ = ["INLINE_TOTAL_BYTES", "INLINE_VALUE_BYTES", "Plan", "Planner"]
 
-INLINE_VALUE_BYTES = 1024
+INLINE_VALUE_BYTES = 4 * 1024
 """A value whose serialized form is larger is a document of its own."""
 
 INLINE_TOTAL_BYTES = 64 * 1024
@@ -40,14 +40,12 @@ class Plan:
     """Where the channel values of one checkpoint go.
 
     Attributes:
-        native: Inline values that lie in the checkpoint's serialization as they are.
-        typed: Inline values with the type of their own serialization.
+        inline: Values that lie in the checkpoint's own serialization.
         written: Values to be written as documents: entry and serialized parts.
         carried: Values that the parent already holds at the same version.
     """
 
-    native: dict[str, Any] = field(default_factory=dict)
-    typed: dict[str, Typed] = field(default_factory=dict)
+    inline: dict[str, Any] = field(default_factory=dict)
     written: list[tuple[ManifestEntry, list[Typed]]] = field(default_factory=list)
     carried: list[ManifestEntry] = field(default_factory=list)
 
@@ -115,7 +113,7 @@ class Planner:
             if size is None:
                 typed = self._codec.dumps(value)
                 size = len(typed[1])
-            if size <= INLINE_VALUE_BYTES and not isinstance(value, DeltaSnapshot):
+            if size <= INLINE_VALUE_BYTES and self._may_be_inline(value, typed):
                 small.append((size, channel, value, typed))
             else:
                 self._write(channel, value, typed)
@@ -125,6 +123,11 @@ class Planner:
         for channel, value, typed in self._inline(small):
             self._write(channel, value, typed)
         return self._plan
+
+    def _may_be_inline(self, value: Any, typed: Typed | None) -> bool:
+        if isinstance(value, DeltaSnapshot):
+            return False
+        return typed is None or self._codec.is_native(typed)
 
     def _carry(self, channel: str) -> bool:
         entry, version = self._held.get(channel), self._versions.get(channel)
@@ -145,10 +148,8 @@ class Planner:
             room -= size
             if room < 0:
                 beyond.append((channel, value, typed))
-            elif typed is None or is_native(typed):
-                self._plan.native[channel] = value
             else:
-                self._plan.typed[channel] = typed
+                self._plan.inline[channel] = value
         return beyond
 
     def _write(self, channel: str, value: Any, typed: Typed | None) -> None:

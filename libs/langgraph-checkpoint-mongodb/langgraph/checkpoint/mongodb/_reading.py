@@ -24,9 +24,9 @@ from langgraph.checkpoint.mongodb._documents import (
     ValueKey,
     layout_of,
     pending_writes,
-    unpack_checkpoint,
 )
 from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._packing import unpack_checkpoint
 from langgraph.checkpoint.mongodb._parts import join_parts
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (

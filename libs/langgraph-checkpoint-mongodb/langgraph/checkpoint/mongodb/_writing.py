@@ -36,12 +36,12 @@ from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
     ValueKey,
     layout_of,
-    pack_checkpoint,
     payload_size,
     value_documents,
     write_documents,
 )
 from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._packing import pack_checkpoint
 from langgraph.checkpoint.mongodb._plan import Plan, Planner
 from langgraph.checkpoint.mongodb._port import Call, Update
 from langgraph.checkpoint.mongodb._queries import (
@@ -199,7 +199,7 @@ class _SplitPut:
             codec, checkpoint = self.call.codec, self.checkpoint
             held, digests = parent.manifest, parent.digests
             plan = Planner(codec, checkpoint, self.new_versions, held, digests, own).plan()
-            type_, data = pack_checkpoint(codec, checkpoint, plan.native, plan.typed)
+            type_, data = pack_checkpoint(codec, checkpoint, plan.inline)
             channels = [entry.to_document() for entry in plan.manifest().values()]
             self.fields.update(layout=LAYOUT, type=type_, checkpoint=data, channels=channels)
             return plan

@@ -1,0 +1,136 @@
+"""The serialized checkpoint of the split layout: nothing in it is said twice.
+
+A checkpoint names its channels four times over, and the same few version strings of 49
+characters even more often: written out they would be a third of a small checkpoint. Here
+each name and each version is stored once, in a table, and referred to by its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from langgraph.checkpoint.base import Checkpoint
+
+from langgraph.checkpoint.mongodb._codec import Codec, Typed
+
+__all__ = ["pack_checkpoint", "unpack_checkpoint"]
+
+# Put before the serializer's type, so that a release that does not know the split
+# layout refuses the document ("Unknown serialization type") instead of showing a part.
+# Without a "+", at which an EncryptedSerializer would divide it.
+_TYPE_PREFIX = "split:"
+
+# The versions that `get_next_version` makes are stored as counter and suffix.
+_VERSION = re.compile(r"(\d{32})\.(\d{16})")
+
+
+class _Table:
+    """Distinct items in order of appearance."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._places: dict[tuple[type, Any], int] = {}
+
+    def places(self, items: Iterable[Any]) -> list[int]:
+        """The places of items, new ones added."""
+        return [self._place(item) for item in items]
+
+    def _place(self, item: Any) -> int:
+        # By type as well: 1 and 1.0 are one key of a dict, but two versions.
+        key = (type(item), item)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self.items)
+            self.items.append(item)
+        return place
+
+
+def pack_checkpoint(codec: Codec, checkpoint: Checkpoint, inline: Mapping[str, Any]) -> Typed:
+    """Serialize a checkpoint with its inline channel values.
+
+    Args:
+        codec: The serializer.
+        checkpoint: The checkpoint; its `channel_values` are left out.
+        inline: The channel values that go with it.
+
+    Returns:
+        The document's `type`, refused by releases that do not know the layout, and
+        its `checkpoint` bytes: a list of the name table, the version table, channel
+        versions, versions seen, updated channels, inline values, and whatever else the
+        checkpoint has.
+    """
+    rest: dict[str, Any] = dict(checkpoint)
+    for stored_elsewhere in ("id", "channel_values"):
+        rest.pop(stored_elsewhere, None)
+    names, versions = _Table(), _Table()
+
+    def pack(of_channels: Mapping[str, Any]) -> list[list[int]]:
+        return [names.places(of_channels), versions.places(of_channels.values())]
+
+    channel_versions = rest.pop("channel_versions", None)
+    seen = rest.pop("versions_seen", None)
+    updated = rest.pop("updated_channels", _ABSENT)
+    packed = [
+        None if channel_versions is None else pack(channel_versions),
+        None if seen is None else {node: pack(of_node) for node, of_node in seen.items()},
+        _ABSENT if updated is _ABSENT else updated and names.places(updated),
+        [names.places(inline), list(inline.values())],
+    ]
+    table = [_shortened(version) for version in versions.items]
+    type_, data = codec.dumps([names.items, table, *packed, rest])
+    return _TYPE_PREFIX + type_, data
+
+
+_ABSENT = 0
+"""Stands for a field that the checkpoint does not have, where None is a value."""
+
+
+def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Checkpoint:
+    """Read back a split checkpoint with its inline channel values.
+
+    Args:
+        codec: The serializer.
+        document: The checkpoint document.
+
+    Returns:
+        The checkpoint, without the channel values that the manifest names.
+    """
+    type_ = document["type"].removeprefix(_TYPE_PREFIX)
+    names, table, channel_versions, seen, updated, inline, checkpoint = codec.loads(
+        (type_, document["checkpoint"])
+    )
+    versions = [_restored(version) for version in table]
+
+    def unpack(packed: list[list[int]]) -> dict[str, Any]:
+        places, version_places = packed
+        return {
+            names[place]: versions[version]
+            for place, version in zip(places, version_places, strict=True)
+        }
+
+    checkpoint["id"] = document["checkpoint_id"]
+    if channel_versions is not None:
+        checkpoint["channel_versions"] = unpack(channel_versions)
+    if seen is not None:
+        checkpoint["versions_seen"] = {node: unpack(packed) for node, packed in seen.items()}
+    if updated != _ABSENT:
+        checkpoint["updated_channels"] = updated and [names[place] for place in updated]
+    checkpoint["channel_values"] = {
+        names[place]: value for place, value in zip(*inline, strict=True)
+    }
+    return cast(Checkpoint, checkpoint)
+
+
+def _shortened(version: Any) -> Any:
+    if isinstance(version, str) and (match := _VERSION.fullmatch(version)):
+        return [int(match[1]), int(match[2])]
+    return version
+
+
+def _restored(version: Any) -> Any:
+    if isinstance(version, list):
+        counter, suffix = version
+        return f"{counter:032d}.{suffix:016d}"
+    return version
