@@ -45,9 +45,14 @@ def dumps_metadata(serde: SerializerProtocol, metadata: Any, _depth: int = 0) ->
 
 
 def _is_native(metadata: Any) -> bool:
-    return isinstance(metadata, dict) and all(
-        isinstance(key, str) and "\0" not in key for key in metadata
-    )
+    return isinstance(metadata, dict) and all(_is_native_key(key) for key in metadata)
+
+
+def _is_native_key(key: Any) -> bool:
+    if not isinstance(key, str) or "\0" in key:
+        return False
+    # Half of a surrogate pair is no UTF-8; the serializer says so in its own words.
+    return key.isascii() or not any("\ud800" <= char <= "\udfff" for char in key)
 
 
 def loads_metadata(serde: SerializerProtocol, metadata: Any) -> CheckpointMetadata:
