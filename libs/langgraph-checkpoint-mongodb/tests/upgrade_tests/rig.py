@@ -1,7 +1,7 @@
 """The published releases, each in an environment of its own, ready to answer requests.
 
 An environment is made and cached by `uv run --isolated` from the pinned requirements in
-`releases/`; inside it `old_release.py` reads requests from its standard input. One
+`releases/` (another file there is another release under test); inside it `old_release.py` reads requests from its standard input. One
 process a release serves the whole test session.
 """
 

@@ -133,9 +133,11 @@ def test_a_fork_at_an_old_checkpoint_leaves_the_other_branches_as_they_were(
     before_end = [state for state in made["history"] if state["next"] == ["end"]][-1]
     graph = graphs.graph_of("approval-forked", face.saver)
 
-    base = today.config("approval-forked", checkpoint_id=before_end["checkpoint_id"])
+    base = today.config(
+        "approval-forked", checkpoint_ns="", checkpoint_id=before_end["checkpoint_id"]
+    )
     fork = face.update_state(graph, base, {"name": "today's"}, as_node="ask")
-    branch = today.config("approval-forked", checkpoint_id=fork["configurable"]["checkpoint_id"])
+    branch = {"configurable": {**fork["configurable"], "actor": "today"}}
     last = face.invoke(graph, None, branch)
 
     today.assert_whole(database, "approval-forked")
