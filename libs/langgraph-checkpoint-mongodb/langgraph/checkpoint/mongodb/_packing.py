@@ -22,8 +22,9 @@ __all__ = ["pack_checkpoint", "unpack_checkpoint"]
 # Without a "+", at which an EncryptedSerializer would divide it.
 _TYPE_PREFIX = "split:"
 
-# The versions that `get_next_version` makes are stored as counter and suffix.
-_VERSION = re.compile(r"(\d{32})\.(\d{16})")
+# The versions that `get_next_version` makes are stored as counter and suffix, while the
+# counter is one that a serializer can hold.
+_VERSION = re.compile(r"(0{13}\d{19})\.(\d{16})", re.ASCII)
 
 
 class _Table:
