@@ -1,8 +1,9 @@
 """The published releases, each in an environment of its own, ready to answer requests.
 
 An environment is made and cached by `uv run --isolated` from the pinned requirements in
-`releases/` (another file there is another release under test); inside it `old_release.py` reads requests from its standard input. One
-process a release serves the whole test session.
+`releases/`; another file there is another release under test. Inside an environment
+`old_release.py` reads requests from its standard input, one process a release for the
+whole test session.
 """
 
 from __future__ import annotations

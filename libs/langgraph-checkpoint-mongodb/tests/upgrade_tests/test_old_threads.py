@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.types import Command
 from pymongo.database import Database
@@ -137,7 +138,7 @@ def test_a_fork_at_an_old_checkpoint_leaves_the_other_branches_as_they_were(
         "approval-forked", checkpoint_ns="", checkpoint_id=before_end["checkpoint_id"]
     )
     fork = face.update_state(graph, base, {"name": "today's"}, as_node="ask")
-    branch = {"configurable": {**fork["configurable"], "actor": "today"}}
+    branch: RunnableConfig = {"configurable": {**fork["configurable"], "actor": "today"}}
     last = face.invoke(graph, None, branch)
 
     today.assert_whole(database, "approval-forked")
