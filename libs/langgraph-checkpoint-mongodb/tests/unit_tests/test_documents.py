@@ -4,10 +4,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
-from langgraph.checkpoint.base import WRITES_IDX_MAP, Checkpoint
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
@@ -15,28 +14,16 @@ from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
     ValueKey,
     layout_of,
-    pack_checkpoint,
     pending_writes,
-    unpack_checkpoint,
     value_documents,
     value_version,
     write_documents,
 )
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
-from tests.support import checkpoint
 from tests.unit_tests.strategies import CODEC, names, texts, unique_versions, values, versions
 
 KEY = CheckpointKey("t", "ns", "c")
 STAMP = datetime(2026, 1, 2, tzinfo=UTC)
-
-
-def stored(packed: tuple[str, bytes], checkpoint_id: str) -> dict[str, Any]:
-    return {"type": packed[0], "checkpoint": packed[1], "checkpoint_id": checkpoint_id}
-
-
-def repacked(given: Checkpoint, **inline: Any) -> Checkpoint:
-    packed = pack_checkpoint(CODEC, given, inline.get("native", {}), inline.get("typed", {}))
-    return unpack_checkpoint(CODEC, stored(packed, given["id"]))
 
 
 # ------------------------------------------------------------------ layouts
@@ -56,74 +43,6 @@ def test_an_unknown_layout_is_refused_by_name(layout: object) -> None:
     with pytest.raises(UnknownLayoutError, match=r"'c9' of thread 't9'.*Upgrade") as failed:
         layout_of(document)
     assert failed.value.layout == layout
-
-
-# ------------------------------------------------------------------ checkpoints
-
-
-@given(
-    st.dictionaries(names, versions, max_size=6),
-    st.dictionaries(texts, st.dictionaries(names, versions, max_size=4), max_size=4),
-)
-@example({"a": 1, "b": 1.0, "c": "1"}, {"n": {"a": True}})
-def test_every_version_comes_back_in_value_and_type(
-    channel_versions: dict[str, Any], seen: dict[str, Any]
-) -> None:
-    given_ = checkpoint({}, channel_versions, versions_seen=seen)
-    got = repacked(given_)
-    assert repr(got["channel_versions"]) == repr(channel_versions)
-    assert repr(got["versions_seen"]) == repr(seen)
-
-
-@given(st.dictionaries(names, values, max_size=4))
-def test_inline_values_come_back(inline: dict[str, Any]) -> None:
-    got = repacked(checkpoint({}, {}), native=inline)
-    assert got["channel_values"] == inline
-
-
-@given(st.dictionaries(names, st.binary(max_size=30).map(bytearray), max_size=4))
-def test_inline_values_of_a_type_of_their_own_keep_it(inline: dict[str, bytearray]) -> None:
-    typed = {channel: CODEC.dumps(value) for channel, value in inline.items()}
-    got = repacked(checkpoint({}, {}), typed=typed)["channel_values"]
-    assert got == inline
-    assert all(type(value) is bytearray for value in got.values())
-
-
-def test_every_other_field_of_the_checkpoint_comes_back() -> None:
-    given_ = checkpoint({}, {"a": "1"}, updated_channels=["a"], pending_sends=[], future={"x": 1})
-    assert repacked(given_) == given_
-
-
-def test_fields_that_a_checkpoint_lacks_are_not_made_up() -> None:
-    bare: Any = {"id": "c", "v": 1, "channel_values": {}}
-    assert repacked(bare) == bare
-
-
-def test_channel_values_beside_the_inline_ones_are_left_out() -> None:
-    given_ = checkpoint({"large": "x" * 5000, "small": 1}, {"large": "1", "small": "1"})
-    assert repacked(given_, native={"small": 1})["channel_values"] == {"small": 1}
-
-
-def test_packing_changes_nothing_of_the_checkpoint_it_is_given() -> None:
-    given_ = checkpoint({"a": 1}, {"a": "1"}, versions_seen={"n": {"a": "1"}})
-    before = repr(given_)
-    pack_checkpoint(CODEC, given_, {"a": 1}, {})
-    assert repr(given_) == before
-
-
-def test_a_version_named_many_times_is_stored_once() -> None:
-    version = f"{7:032d}.{'8' * 16}"
-    channels = [f"c{n}" for n in range(10)]
-    seen = {f"n{n}": dict.fromkeys(channels, version) for n in range(10)}
-    given_ = checkpoint({}, dict.fromkeys(channels, version), versions_seen=seen)
-    _, data = pack_checkpoint(CODEC, given_, {}, {})
-    assert data.count(version.encode()) == 1
-
-
-def test_releases_that_do_not_know_the_layout_refuse_the_type() -> None:
-    type_, data = pack_checkpoint(CODEC, checkpoint({}, {}), {}, {})
-    with pytest.raises(NotImplementedError, match="Unknown serialization type"):
-        JsonPlusSerializer(pickle_fallback=True).loads_typed((type_, data))
 
 
 # ------------------------------------------------------------------ versions of values

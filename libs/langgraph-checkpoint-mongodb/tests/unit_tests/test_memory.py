@@ -90,8 +90,9 @@ def test_the_number_of_layouts_is_bounded_the_oldest_going_first() -> None:
 
 def test_the_number_of_manifest_entries_is_bounded() -> None:
     memory, each = Memory(), 10_000
+    large = parent(each)
     for n in range(20):
-        memory.remember(key(f"t{n}"), parent(each))
+        memory.remember(key(f"t{n}"), large)
     known = known_threads(memory, 20)
     assert len(known) == _memory._ENTRIES // each
     assert known[-1] == 19
