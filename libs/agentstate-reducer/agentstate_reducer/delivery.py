@@ -41,12 +41,14 @@ class Batch:
         id: Stable and unique.
         namespace: Passed to the hooks.
         turns: Oldest first.
+        wanted: Names of the hooks there were when they were pruned.
         done: Names of the hooks that have them.
     """
 
     id: str
     namespace: Any
     turns: list[Turn]
+    wanted: set[str] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
 
     def lacks(self, names: Iterable[str]) -> bool:

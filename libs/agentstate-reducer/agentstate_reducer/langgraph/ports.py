@@ -1,0 +1,98 @@
+"""The inner saver's methods that a save uses, sync and async behind one face."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+)
+
+from ..calls import Call, call_aside, call_here
+
+Writes = Sequence[tuple[str, Any]]
+
+
+class Port(Protocol):
+    """What a save does outside this package.
+
+    Attributes:
+        call: Calls a function of the application.
+    """
+
+    call: Call
+
+    async def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint."""
+
+    async def put_writes(self, config: RunnableConfig, writes: Writes, task_id: str) -> None:
+        """Store pending writes."""
+
+    async def page(
+        self, config: RunnableConfig, before: RunnableConfig | None, limit: int
+    ) -> list[CheckpointTuple]:
+        """Return checkpoints of a thread, newest first."""
+
+
+class SyncPort:
+    """Calls the sync methods; nothing here ever suspends.
+
+    Args:
+        saver: The inner saver.
+    """
+
+    def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
+        self._saver = saver
+        self.call: Call = call_here
+
+    async def put(self, *args: Any) -> RunnableConfig:
+        """Store a checkpoint."""
+        return self._saver.put(*args)
+
+    async def put_writes(self, *args: Any) -> None:
+        """Store pending writes."""
+        self._saver.put_writes(*args)
+
+    async def page(
+        self, config: RunnableConfig, before: RunnableConfig | None, limit: int
+    ) -> list[CheckpointTuple]:
+        """Return checkpoints of a thread, newest first."""
+        return list(self._saver.list(config, before=before, limit=limit))
+
+
+class AsyncPort:
+    """Awaits the async methods; functions of the application run beside the event loop.
+
+    Args:
+        saver: The inner saver.
+    """
+
+    def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
+        self._saver = saver
+        self.call: Call = call_aside
+
+    async def put(self, *args: Any) -> RunnableConfig:
+        """Store a checkpoint."""
+        return await self._saver.aput(*args)
+
+    async def put_writes(self, *args: Any) -> None:
+        """Store pending writes."""
+        await self._saver.aput_writes(*args)
+
+    async def page(
+        self, config: RunnableConfig, before: RunnableConfig | None, limit: int
+    ) -> list[CheckpointTuple]:
+        """Return checkpoints of a thread, newest first."""
+        return [t async for t in self._saver.alist(config, before=before, limit=limit)]

@@ -1,0 +1,290 @@
+"""Saving a checkpoint: reduce, outbox, put, hooks, acknowledgement, in this order."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
+
+from ..delivery import Batch, Turn, deliver, named
+from ..keys import digest, namespace_text, turn_digest
+from ..messages import field as field_of
+from ..reducer import MessageReducer
+from .delta import is_delta
+from .finding import find
+from .outbox import channel_name, write_acknowledgement, write_outbox
+from .ports import Port
+from .streams import Held, Line, Mark, Split, Stream, Streams, held, mark, next_line, split
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Core:
+    """What the saves of one wrapper share; copies of the wrapper share it too.
+
+    Attributes:
+        reducer: The reducer.
+        messages_key: The messages channel.
+        streams: What is remembered of the threads.
+        warned_of_delta: Whether the warning about delta channels was given.
+    """
+
+    reducer: MessageReducer
+    messages_key: str
+    streams: Streams = field(default_factory=Streams)
+    warned_of_delta: bool = False
+
+    @property
+    def channel(self) -> str:
+        """The reserved channel of the outbox."""
+        return channel_name(self.messages_key)
+
+
+@dataclass
+class Plan:
+    """What a save is going to do.
+
+    Attributes:
+        stored: The messages to store; `None` to store the checkpoint as it is.
+        turns: Turns for the hooks, oldest first.
+        line: The line to remember.
+    """
+
+    stored: list[Any] | None
+    turns: list[Turn]
+    line: Line | None
+
+
+class Save:
+    """One save.
+
+    Args:
+        core: What the wrapper's saves share.
+        port: The inner saver.
+        config: The config; its checkpoint id is the parent's.
+        checkpoint: The checkpoint to store.
+        metadata: Its metadata.
+        new_versions: The versions of the channels that it writes.
+        namespace: Where pruned turns go.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        port: Port,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+        namespace: Any,
+    ) -> None:
+        self.core = core
+        self.port = port
+        self.config = config
+        self.checkpoint = checkpoint
+        self.metadata = metadata
+        self.new_versions = new_versions
+        self.namespace = namespace
+        self.stream: Stream = core.streams.of(config)
+        self.parent: str | None = config["configurable"].get("checkpoint_id")
+        self.line = self.stream.line(self.parent)
+        self.hooks = core.reducer.config.on_prune
+        self.names = {name for name, _ in named(self.hooks)}
+
+    async def run(self) -> RunnableConfig:
+        """Store the checkpoint.
+
+        Returns:
+            What the inner saver's put returns.
+        """
+        if self.core.messages_key not in self.new_versions:
+            return await self._pass_on()
+        try:
+            known = await self._look() if self.hooks else Counter[str]()
+            plan = await self._plan(known)
+            batches = await self._write_outbox(plan) if self.hooks else []
+            stored = await self._put(plan.stored)
+        except BaseException:
+            self.stream.fresh = False  # whether the checkpoint is stored will be seen next time
+            raise
+        self.stream.saved(self.checkpoint["id"], plan.line)
+        if self.hooks:
+            self._remember(plan.turns)
+            self.stream.fresh = True
+            self.stream.unstored.clear()  # the outbox that is stored now says it
+            await self._deliver(batches)
+        return stored
+
+    async def _pass_on(self) -> RunnableConfig:
+        """Store a checkpoint that leaves the messages as they are stored."""
+        value = self.checkpoint["channel_values"].get(self.core.messages_key)
+        parted = split(value, self.line) if isinstance(value, list) else Split([], [])
+        # A saver that stores checkpoints whole would bring back what is gone.
+        stored = await self._put(parted.inside if parted.outside else None)
+        if self.parent != self.stream.latest:
+            self.stream.fresh = False
+        self.stream.saved(self.checkpoint["id"], self.line)
+        return stored
+
+    async def _put(self, messages: list[Any] | None) -> RunnableConfig:
+        checkpoint = self.checkpoint
+        if messages is not None:
+            checkpoint = checkpoint.copy()
+            checkpoint["channel_values"] = {
+                **checkpoint["channel_values"],
+                self.core.messages_key: messages,
+            }
+        return await self.port.put(self.config, checkpoint, self.metadata, self.new_versions)
+
+    async def _look(self) -> Counter[str]:
+        """Learn what waits and what was handed over, unless this process knows."""
+        if self.stream.fresh and self.parent == self.stream.latest:
+            return Counter()
+        found = await find(self.port, self.config, self.core.messages_key, self.core.channel)
+        for batch in found.pending:
+            batch.done |= self.stream.unstored.get(batch.id, set())
+        self.stream.pending = [batch for batch in found.pending if batch.lacks(self.names)]
+        return found.handed_over
+
+    async def _plan(self, known: Counter[str]) -> Plan:
+        """Decide what to store; whatever goes wrong, the messages are stored all the same."""
+        messages = self._messages()
+        if messages is None:
+            return Plan(None, [], None)
+        parted = split(messages, self.line)
+        handed_over = dict(self.line.known) if self.line is not None else {}
+        stored, pruned = parted.inside, []
+        turns: list[Turn] = []
+        matches: dict[int, str] = {}
+        try:
+            handed_over |= self._recognise(parted.inside, known)
+            shortened = await self.core.reducer.shortener.shorten(parted.inside, self.port.call)
+            gone = _in_order(messages, [*parted.outside, *shortened.pruned])
+            turns = self._turns(gone, handed_over, matches) if self.hooks else []
+            stored, pruned = shortened.surviving, gone
+        except Exception as error:
+            self.core.reducer.warn_once(error)
+            pruned = parted.outside
+        line = next_line(messages, stored, pruned, handed_over, matches, self.line)
+        same = len(stored) == len(messages) and all(
+            a is b for a, b in zip(stored, messages, strict=True)
+        )
+        return Plan(None if same else stored, turns, line)
+
+    def _messages(self) -> list[Any] | None:
+        """Return the messages to reduce, or `None` when there are none to reduce."""
+        value = self.checkpoint["channel_values"].get(self.core.messages_key)
+        if is_delta(value, self.metadata or {}, self.core.messages_key):
+            if not self.core.warned_of_delta:
+                self.core.warned_of_delta = True
+                logger.warning(
+                    "channel %r is a DeltaChannel, which is rebuilt from its writes: its messages "
+                    "are not pruned. Use a plain channel, add_messages say, to have them pruned.",
+                    self.core.messages_key,
+                )
+            return None
+        if value is None or isinstance(value, list):
+            return value
+        self.core.reducer.warn_once(
+            TypeError(
+                f"channel {self.core.messages_key!r} holds a {type(value).__name__}, not a list"
+            )
+        )
+        return None
+
+    def _recognise(self, messages: Sequence[Any], known: Counter[str]) -> dict[Mark, Held]:
+        """Return those messages that were handed over from another branch."""
+        left = Counter(known)
+        found: dict[Mark, Held] = {}
+        if not left:
+            return found
+        place = namespace_text(self.namespace)
+        for message in messages:
+            match = turn_digest(message, place)
+            if left[match] > 0:
+                left[match] -= 1
+                found[mark(message)] = Held(match, held(message))
+        return found
+
+    def _turns(
+        self, gone: Sequence[Any], handed_over: dict[Mark, Held], matches: dict[int, str]
+    ) -> list[Turn]:
+        """Return a turn for each message that is gone and was not in an outbox before."""
+        reducer = self.core.reducer
+        place = namespace_text(self.namespace)
+        dedupe = reducer.config.dedupe_on_prune
+        before = Line(self.line.gone if self.line else {}, known=handed_over if dedupe else {})
+        turns = []
+        for index, message in enumerate(gone):
+            match = matches[id(message)] = turn_digest(message, place)
+            has_id = field_of(message, "id") is not None
+            seen = before.has_handed_over(message, match)
+            if dedupe:
+                seen = seen or (has_id and reducer.remembered.has(place, match))
+            if seen:
+                continue
+            key = match if has_id else digest(match, self.checkpoint["id"], str(index))
+            turns.append(Turn(key, match, message))
+        return turns
+
+    def _remember(self, turns: Sequence[Turn]) -> None:
+        """Remember turns with ids for the whole reducer: a subgraph may hold the same messages."""
+        with_ids = [turn for turn in turns if field_of(turn.message, "id") is not None]
+        self.core.reducer.remember(with_ids, self.namespace, len(with_ids))
+
+    async def _write_outbox(self, plan: Plan) -> list[Batch]:
+        """Store what waits beside the checkpoint, before it."""
+        batches = list(self.stream.pending)
+        if plan.turns:
+            id_ = digest(self.checkpoint["id"], *(turn.key for turn in plan.turns))
+            batches.append(Batch(id_, self.namespace, plan.turns, wanted=set(self.names)))
+        known = [k.match for k in plan.line.known.values()] if plan.line else []
+        if batches or known or self.stream.unstored:
+            writes, task = write_outbox(self.core.channel, batches, known)
+            await self.port.put_writes(self._here(), writes, task)
+        return batches
+
+    async def _deliver(self, batches: list[Batch]) -> None:
+        """Call the hooks and acknowledge what they took."""
+
+        async def acknowledge(batch: Batch, name: str) -> None:
+            writes, task = write_acknowledgement(self.core.channel, batch, name)
+            try:
+                await self.port.put_writes(self._here(), writes, task)
+            except Exception:
+                self.stream.unstored.setdefault(batch.id, set()).add(name)
+                logger.warning(
+                    "hook %s has its turns, but that could not be stored; the next save says it",
+                    name,
+                    exc_info=True,
+                )
+
+        self.stream.pending = batches
+        try:
+            await deliver(batches, self.hooks, self.port.call, acknowledge)
+        finally:
+            self.stream.pending = [batch for batch in batches if batch.lacks(self.names)]
+
+    def _here(self) -> RunnableConfig:
+        """Return the config of the checkpoint that is saved."""
+        conf = self.config["configurable"]
+        return {
+            **self.config,
+            "configurable": {
+                **conf,
+                "checkpoint_ns": conf.get("checkpoint_ns") or "",
+                "checkpoint_id": self.checkpoint["id"],
+            },
+        }
+
+
+def _in_order(messages: Sequence[Any], chosen: Sequence[Any]) -> list[Any]:
+    """Return the chosen messages in the order of the list they are from."""
+    wanted = {id(message) for message in chosen}
+    return [message for message in messages if id(message) in wanted]

@@ -1,0 +1,265 @@
+"""What a process remembers of the threads it saves.
+
+A *stream* is one thread in one checkpoint namespace. Within a run LangGraph hands the whole list of
+messages to every save, pruned ones included, because it does not read back what was stored. So a
+stream keeps a *line* for its last few checkpoints: what is gone from the stored messages although
+the run still has it. All of it can be found again in storage or is of no use after the run; the
+memory is bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ..delivery import Batch
+from ..messages import INSTRUCTIONS, UnknownMessageShape, read
+from ..messages import field as field_of
+from ..summary import SUMMARY_ID_PREFIX
+
+STREAMS_REMEMBERED = 4096
+LINES_REMEMBERED = 8
+
+Mark = str | int
+"""What tells a message apart within a run: its id, or its identity when it has none."""
+
+
+class Held(NamedTuple):
+    """A message that is remembered.
+
+    Attributes:
+        match: Its digest, or nothing when there are no hooks.
+        message: The message itself if it has no id, so that its identity stays its own.
+    """
+
+    match: str
+    message: Any
+
+
+@dataclass
+class Line:
+    """A run as of one checkpoint.
+
+    Attributes:
+        gone: Messages that the run has and the checkpoint has not.
+        kept: Messages that the checkpoint has.
+        known: Those among them that were handed over already, from another branch.
+        summary: The summary in the checkpoint.
+        summary_was_loaded: Whether the run has that summary in its own list.
+    """
+
+    gone: dict[Mark, Held] = field(default_factory=dict)
+    kept: dict[Mark, Any] = field(default_factory=dict)
+    known: dict[Mark, Held] = field(default_factory=dict)
+    summary: list[Any] = field(default_factory=list)
+    summary_was_loaded: bool = False
+
+    def has_handed_over(self, message: Any, match: str) -> bool:
+        """Tell whether a message went to the outbox before, as it is now.
+
+        Args:
+            message: The message.
+            match: Its digest.
+        """
+        for memory in (self.gone, self.known):
+            found = memory.get(mark(message))
+            if found is not None and found.match == match:
+                return True
+        return False
+
+
+@dataclass
+class Stream:
+    """One thread in one checkpoint namespace.
+
+    Attributes:
+        latest: The checkpoint this process saved last.
+        fresh: Whether nothing was seen since that this process does not know of.
+        pending: Batches that a hook lacks, oldest first.
+        unstored: By batch id, the hooks that have it although no acknowledgement could be stored.
+        lines: By checkpoint id, the newest last.
+    """
+
+    latest: str | None = None
+    fresh: bool = False
+    pending: list[Batch] = field(default_factory=list)
+    unstored: dict[str, set[str]] = field(default_factory=dict)
+    lines: OrderedDict[str, Line] = field(default_factory=OrderedDict)
+
+    def line(self, checkpoint_id: str | None) -> Line | None:
+        """Return the line of a checkpoint, if it is remembered."""
+        return None if checkpoint_id is None else self.lines.get(checkpoint_id)
+
+    def saved(self, checkpoint_id: str, line: Line | None) -> None:
+        """Note that a checkpoint was stored.
+
+        Args:
+            checkpoint_id: Its id.
+            line: Its line.
+        """
+        self.latest = checkpoint_id
+        if line is not None:
+            self.lines[checkpoint_id] = line
+            self.lines.move_to_end(checkpoint_id)
+        while len(self.lines) > LINES_REMEMBERED:
+            self.lines.popitem(last=False)
+
+    def saw(self, asked: str | None, found: str | None) -> None:
+        """Note that a checkpoint was read.
+
+        Args:
+            asked: The id that was asked for; `None` for the latest.
+            found: The id of what was found.
+        """
+        if asked is not None or found != self.latest:
+            self.fresh = False  # the run that follows may be on another branch, or after others
+
+
+class Streams:
+    """The streams of a saver, the most recently used ones."""
+
+    def __init__(self) -> None:
+        self._streams: OrderedDict[tuple[str, str], Stream] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, config: Any) -> Stream:
+        """Return the stream of a config, a new one if need be.
+
+        Args:
+            config: With `thread_id` and, perhaps, `checkpoint_ns`.
+        """
+        conf = config["configurable"]
+        key = (str(conf["thread_id"]), conf.get("checkpoint_ns") or "")
+        with self._lock:
+            stream = self._streams.setdefault(key, Stream())
+            self._streams.move_to_end(key)
+            while len(self._streams) > STREAMS_REMEMBERED:
+                self._streams.popitem(last=False)
+            return stream
+
+    def known(self, config: Any) -> Stream | None:
+        """Return the stream of a config if there is one.
+
+        Args:
+            config: With `thread_id` and, perhaps, `checkpoint_ns`.
+        """
+        conf = config["configurable"]
+        return self._streams.get((str(conf["thread_id"]), conf.get("checkpoint_ns") or ""))
+
+
+class Split(NamedTuple):
+    """A run's messages, parted by what the last checkpoint had.
+
+    Attributes:
+        inside: What belongs to the window, in order, the stored summary in its place.
+        outside: What had left it, in order.
+    """
+
+    inside: list[Any]
+    outside: list[Any]
+
+
+def mark(message: Any) -> Mark:
+    """Return what tells a message apart within a run.
+
+    Args:
+        message: A message of any shape.
+    """
+    id_ = field_of(message, "id")
+    return id(message) if id_ is None else str(id_)
+
+
+def is_summary_message(message: Any) -> bool:
+    """Tell whether a message is part of a summary.
+
+    Args:
+        message: A message of any shape.
+    """
+    return str(field_of(message, "id") or "").startswith(SUMMARY_ID_PREFIX)
+
+
+def split(messages: Sequence[Any], line: Line | None) -> Split:
+    """Part a run's messages into those in the window and those that had left it.
+
+    A message that left comes back when it stands after one that stayed: then it was added anew.
+
+    Args:
+        messages: The run's whole list.
+        line: The line of the checkpoint before; `None` when there is none.
+
+    Returns:
+        The two parts. Together they are the list, but for its summaries: the stored one stands for
+        them.
+    """
+    if line is None or not (line.gone or line.summary):
+        return Split(list(messages), [])
+    marks = [mark(m) for m in messages]
+    last = max((i for i, m in enumerate(marks) if m in line.kept), default=-1)
+    if last < 0:
+        return Split(list(messages), [])  # the list was replaced by another
+    own = [i for i, message in enumerate(messages) if is_summary_message(message)]
+    inside: list[Any] = []
+    outside: list[Any] = []
+    for i, message in enumerate(messages):
+        if i in own:
+            continue
+        (outside if marks[i] in line.gone and i < last else inside).append(message)
+    if own or not line.summary_was_loaded:
+        at = 1 if inside and _is_instruction(inside[0]) else 0
+        inside[at:at] = line.summary
+    return Split(inside, outside)
+
+
+def next_line(
+    messages: Sequence[Any],
+    stored: Sequence[Any],
+    gone: Sequence[Any],
+    handed_over: dict[Mark, Held],
+    matches: dict[int, str],
+    before: Line | None,
+) -> Line:
+    """Return the line of a checkpoint that is about to be stored.
+
+    Args:
+        messages: The run's whole list.
+        stored: The messages to be stored.
+        gone: The messages of the run that are not.
+        handed_over: What is known to be handed over from another branch.
+        matches: Digests by identity, for the messages that have been digested.
+        before: The line of the checkpoint before.
+    """
+    were_gone = before.gone if before is not None else {}
+    kept = {mark(m): held(m) for m in stored}
+    summary = [m for m in stored if is_summary_message(m)]
+    in_list = {mark(m) for m in messages}
+    return Line(
+        gone={
+            mark(m): Held(matches[id(m)], held(m))
+            if id(m) in matches
+            else were_gone.get(mark(m), Held("", held(m)))
+            for m in gone
+        },
+        kept=kept,
+        known={m: known for m, known in handed_over.items() if m in kept},
+        summary=summary,
+        summary_was_loaded=bool(summary) and all(mark(m) in in_list for m in summary),
+    )
+
+
+def held(message: Any) -> Any:
+    """Return a message if its identity is what tells it apart, to keep it so; else `None`.
+
+    Args:
+        message: A message of any shape.
+    """
+    return message if field_of(message, "id") is None else None
+
+
+def _is_instruction(message: Any) -> bool:
+    try:
+        return read(message).role in INSTRUCTIONS
+    except UnknownMessageShape:
+        return False
