@@ -12,7 +12,7 @@ from bson.codec_options import CodecOptions
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.errors import AutoReconnect, BulkWriteError
 
-from langgraph.checkpoint.mongodb._port import AsyncPort, Role, SyncPort, Update, run
+from langgraph.checkpoint.mongodb._port import AsyncPort, Role, SyncPort, Update, Updated, run
 
 MB = 1024 * 1024
 KEY = {"thread_id": "t"}
@@ -109,12 +109,20 @@ def test_an_insert_without_failures_answers_none() -> None:
     assert len(run(port.find("values", {}, {}))) == 2
 
 
-def test_updates_tell_what_they_matched_and_inserted() -> None:
+def test_updates_tell_what_they_inserted() -> None:
     port = mock_port()
     upsert = Update(KEY, {"$set": {"a": 1}}, upsert=True)
-    other = Update({"thread_id": "other"}, {"$set": {"a": 1}})
-    assert run(port.update("checkpoints", [upsert])) == (0, 1)
-    assert run(port.update("checkpoints", [upsert, other])) == (1, 0)
+    assert run(port.update("checkpoints", [upsert])) == Updated(inserted=1)
+    assert run(port.update("checkpoints", [upsert])) == Updated(inserted=0)
+
+
+def test_updates_stop_at_a_required_document_that_is_not_there() -> None:
+    port = mock_port()
+    own = Update(KEY, {"$set": {"a": 1}}, upsert=True)
+    parent = Update({"thread_id": "p"}, {}, required=True)
+    assert run(port.update("checkpoints", [own, parent])) == Updated(1, stopped=True)
+    run(port.insert("checkpoints", [{"thread_id": "p"}]))
+    assert run(port.update("checkpoints", [own, parent])) == Updated(0, stopped=False)
 
 
 def test_updates_and_deletes_of_many_tell_how_many() -> None:
