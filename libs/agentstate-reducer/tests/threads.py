@@ -25,6 +25,7 @@ class Faulty(InMemorySaver):
         log: The calls that store something, in order.
         fail_at: Which call fails, from 1; `None` for none.
         after: Whether it fails after it acted.
+        failed: The call that failed.
     """
 
     def __init__(self) -> None:
@@ -33,10 +34,13 @@ class Faulty(InMemorySaver):
         self.count = 0
         self.fail_at: int | None = None
         self.after = False
+        self.failed: str | None = None
 
     def _step(self, name: str, act: Any) -> Any:
         self.count += 1
         failing = self.count == self.fail_at
+        if failing:
+            self.failed = name
         if failing and not self.after:
             raise Fault(f"call {self.count}, {name}, failed")
         done = act()
@@ -49,7 +53,9 @@ class Faulty(InMemorySaver):
         return self._step("put", lambda: InMemorySaver.put(self, *args))
 
     def put_writes(self, *args: Any) -> Any:
-        return self._step("put_writes", lambda: InMemorySaver.put_writes(self, *args))
+        (_, first), *_ = args[1]
+        name = f"put_{first['kind']}" if isinstance(first, dict) else "put_writes"
+        return self._step(name, lambda: InMemorySaver.put_writes(self, *args))
 
     def list(self, *args: Any, **kwargs: Any) -> Iterator[CheckpointTuple]:
         found = self._step("list", lambda: [*InMemorySaver.list(self, *args, **kwargs)])
