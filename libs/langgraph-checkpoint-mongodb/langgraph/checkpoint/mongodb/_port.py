@@ -46,18 +46,23 @@ _BATCH = 100_000
 
 
 class Update(NamedTuple):
-    """One update of a bulk: of the one document that `query` identifies."""
+    """One update of a bulk: of the one document that `query` identifies.
+
+    A `required` one changes nothing: the bulk stops at it unless its document is there.
+    Its upsert must fail on a unique index.
+    """
 
     query: Document
     update: Document
     upsert: bool = False
+    required: bool = False
 
 
 class Updated(NamedTuple):
     """What a bulk of updates did."""
 
-    matched: int
     inserted: int
+    stopped: bool = False
 
 
 class Port(Protocol):
@@ -93,7 +98,11 @@ class Port(Protocol):
         ...
 
     async def update(self, role: Role, updates: Sequence[Update]) -> Updated:
-        """Apply updates in their order, in one command where that can be."""
+        """Apply updates in their order, in one command where that can be.
+
+        Returns:
+            How many documents were inserted, and whether a required one was not there.
+        """
         ...
 
     async def update_many(self, role: Role, query: Document, update: Document) -> int:
@@ -105,7 +114,7 @@ class Port(Protocol):
         ...
 
     async def aggregate(self, role: Role, pipeline: Sequence[Document]) -> list[Document]:
-        """Run an aggregation and read its result to the end."""
+        """Run an aggregation on the primary and read its result to the end."""
         ...
 
     async def indexes(self, role: Role) -> dict[str, Document]:
@@ -198,6 +207,14 @@ def _as_operations(updates: Sequence[Update]) -> list[UpdateOne]:
     return [UpdateOne(one.query, one.update, upsert=one.upsert) for one in updates]
 
 
+def _stopped(updates: Sequence[Update], error: BulkWriteError) -> Updated:
+    """What a bulk did that stopped at a required update; any other failure is raised."""
+    duplicates = _duplicates(error)
+    if not duplicates or not all(updates[place].required for place in duplicates):
+        raise error
+    return Updated(error.details["nUpserted"], stopped=True)
+
+
 def _ttl_command(collection: str, name: str, seconds: int) -> Document:
     index = {"name": name, "expireAfterSeconds": seconds}
     return {"collMod": collection, "index": index}
@@ -216,6 +233,7 @@ def _find_arguments(
     if most:
         # A negative limit is a single batch: nothing is held open on the server.
         arguments["limit"] = -most if native else most
+        arguments["batch_size"] = most
     else:
         arguments["batch_size"] = _BATCH
     return arguments
@@ -244,10 +262,14 @@ class SyncPort:
         fresh: bool = False,
     ) -> list[Document]:
         """See `Port`."""
-        collection = self._collections[role]
-        if fresh and self._native:
-            collection = collection.with_options(read_preference=ReadPreference.PRIMARY)
+        collection = self._primary(role) if fresh else self._collections[role]
         return list(collection.find(**_find_arguments(query, fields, sort, most, self._native)))
+
+    def _primary(self, role: Role) -> Collection[Document]:
+        collection = self._collections[role]
+        if not self._native:
+            return collection
+        return collection.with_options(read_preference=ReadPreference.PRIMARY)
 
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         """See `Port`."""
@@ -261,14 +283,20 @@ class SyncPort:
         """See `Port`."""
         collection = self._collections[role]
         if len(updates) > 1 and self._native:
-            bulk = collection.bulk_write(_as_operations(updates))
-            return Updated(bulk.matched_count, bulk.upserted_count)
-        matched = inserted = 0
+            try:
+                bulk = collection.bulk_write(_as_operations(updates))
+            except BulkWriteError as error:
+                return _stopped(updates, error)
+            return Updated(bulk.upserted_count)
+        inserted = 0
         for one in updates:
+            if one.required:
+                if not collection.count_documents(one.query):
+                    return Updated(inserted, stopped=True)
+                continue
             done = collection.update_one(one.query, one.update, upsert=one.upsert)
-            matched += done.matched_count
             inserted += done.upserted_id is not None
-        return Updated(matched, inserted)
+        return Updated(inserted)
 
     async def update_many(self, role: Role, query: Document, update: Document) -> int:
         """See `Port`."""
@@ -280,7 +308,7 @@ class SyncPort:
 
     async def aggregate(self, role: Role, pipeline: Sequence[Document]) -> list[Document]:
         """See `Port`."""
-        return list(self._collections[role].aggregate(list(pipeline)))
+        return list(self._primary(role).aggregate(list(pipeline)))
 
     async def indexes(self, role: Role) -> dict[str, Document]:
         """See `Port`."""
@@ -310,7 +338,11 @@ class SyncPort:
 
     async def together(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
         """See `Port`."""
-        return [await one for one in work]
+        try:
+            return [await one for one in work]
+        finally:
+            for one in work:
+                one.close()  # After a failure the rest is never awaited.
 
     async def offload(
         self, size: int | Callable[[], int], function: Callable[..., T], *args: Any
@@ -357,11 +389,15 @@ class AsyncPort:
         fresh: bool = False,
     ) -> list[Document]:
         """See `Port`."""
-        collection = self._collections[role]
-        if fresh and self._native:
-            collection = collection.with_options(read_preference=ReadPreference.PRIMARY)
+        collection = self._primary(role) if fresh else self._collections[role]
         cursor = collection.find(**_find_arguments(query, fields, sort, most, self._native))
         return await cursor.to_list(None)
+
+    def _primary(self, role: Role) -> AsyncCollection[Document]:
+        collection = self._collections[role]
+        if not self._native:
+            return collection
+        return collection.with_options(read_preference=ReadPreference.PRIMARY)
 
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         """See `Port`."""
@@ -375,14 +411,20 @@ class AsyncPort:
         """See `Port`."""
         collection = self._collections[role]
         if len(updates) > 1 and self._native:
-            bulk = await collection.bulk_write(_as_operations(updates))
-            return Updated(bulk.matched_count, bulk.upserted_count)
-        matched = inserted = 0
+            try:
+                bulk = await collection.bulk_write(_as_operations(updates))
+            except BulkWriteError as error:
+                return _stopped(updates, error)
+            return Updated(bulk.upserted_count)
+        inserted = 0
         for one in updates:
+            if one.required:
+                if not await collection.count_documents(one.query):
+                    return Updated(inserted, stopped=True)
+                continue
             done = await collection.update_one(one.query, one.update, upsert=one.upsert)
-            matched += done.matched_count
             inserted += done.upserted_id is not None
-        return Updated(matched, inserted)
+        return Updated(inserted)
 
     async def update_many(self, role: Role, query: Document, update: Document) -> int:
         """See `Port`."""
@@ -394,7 +436,7 @@ class AsyncPort:
 
     async def aggregate(self, role: Role, pipeline: Sequence[Document]) -> list[Document]:
         """See `Port`."""
-        cursor: Any = self._collections[role].aggregate(list(pipeline))
+        cursor: Any = self._primary(role).aggregate(list(pipeline))
         if isinstance(cursor, Awaitable):
             cursor = await cursor
         return cast("list[Document]", await cursor.to_list(None))
