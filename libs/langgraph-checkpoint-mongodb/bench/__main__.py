@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench.environments import REQUIREMENTS, MissingToolError, environment
 from bench.plan import TITLES, passes
 from bench.report import Report
-from bench.run import Contestant, run_workload
+from bench.run import Contestant, Crew, run_workload
 from bench.servers import Server, mongodb, postgres
 
 FACES = ("sync", "async")
@@ -23,6 +24,8 @@ FACES = ("sync", "async")
 def main() -> int:
     """Parse the command line, run, report; return the exit status."""
     given = _arguments()
+    # Servers and environments are put away also when the run is ended from outside.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console()
     try:
         with ExitStack() as stack:
@@ -52,15 +55,15 @@ def _run(given: argparse.Namespace, console: Console, stack: ExitStack) -> Repor
         plans = {workload: passes(workload, given.quick) for workload in given.only}
         runs = {name: sum(p.repeat for p in plan) for name, plan in plans.items()}
         task = progress.add_task("", total=sum(runs.values()) * len(contestants))
+        crew = stack.enter_context(Crew(contestants, fresh=not given.quick))
         for workload, plan in plans.items():
 
             def tick(contestant: Contestant, workload: str = workload) -> None:
                 progress.update(task, advance=1, description=f"{workload} {contestant}")
 
-            outcomes, versions = run_workload(
-                workload, plan, contestants, servers, given.quick, tick
-            )
-            report.add(outcomes, versions)
+            workers = crew.assemble()
+            report.add(run_workload(workload, plan, workers, servers, given.quick, tick))
+            report.ran_with({worker.contestant.peer: worker.versions for worker in workers})
     return report
 
 
@@ -85,7 +88,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _choice(known: Sequence[str] | dict[str, object]) -> object:
+def _choice(known: Collection[str]) -> Callable[[str], list[str]]:
     def parse(given: str) -> list[str]:
         names = given.split(",")
         if unknown := set(names) - set(known):

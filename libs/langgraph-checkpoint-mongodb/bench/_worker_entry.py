@@ -12,7 +12,8 @@ here = Path(__file__).parent
 spec = importlib.util.spec_from_file_location(
     "bench", here / "__init__.py", submodule_search_locations=[str(here)]
 )
-assert spec is not None and spec.loader is not None
+if spec is None or spec.loader is None:
+    raise ImportError(f"{here} is no package")
 package = importlib.util.module_from_spec(spec)
 sys.modules["bench"] = package
 spec.loader.exec_module(package)

@@ -34,7 +34,9 @@ class Face(Protocol):
     ) -> None: ...
     async def prune(self, thread_id: str) -> None: ...
     async def history(self, config: Config, channel: str) -> Mapping[str, Any]: ...
-    async def together(self, jobs: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]: ...
+    async def together(
+        self, jobs: Sequence[Callable[[], Coroutine[Any, Any, T]]]
+    ) -> Sequence[T]: ...
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -87,7 +89,7 @@ class SyncFace:
         )
         return found
 
-    async def together(self, jobs: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
+    async def together(self, jobs: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> Sequence[T]:
         with ThreadPoolExecutor(len(jobs)) as pool:
             return list(pool.map(lambda job: run(job()), jobs))
 
@@ -134,5 +136,5 @@ class AsyncFace:
         )
         return found
 
-    async def together(self, jobs: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
+    async def together(self, jobs: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> Sequence[T]:
         return list(await asyncio.gather(*(job() for job in jobs)))

@@ -36,6 +36,7 @@ class RelayStats:
         self._lines = self._socket.makefile("r")
 
     def __call__(self) -> dict[str, int]:
+        """Return bytes and requests since the relay started."""
         self._socket.sendall(b"stats\n")
         totals: dict[str, int] = json.loads(self._lines.readline())
         return totals
@@ -88,6 +89,7 @@ class CommandCounter:
             self.total += 1
 
     def __call__(self) -> int:
+        """Return how many there were."""
         return self.total
 
 

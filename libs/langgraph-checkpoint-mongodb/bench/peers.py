@@ -87,7 +87,7 @@ async def _mongodb(peer: str, face: str, uri: str) -> AsyncIterator[Opened]:
 
     listener = Listener()
     name = f"bench_{uuid.uuid4().hex[:12]}"
-    admin: MongoClient[dict[str, Any]] = MongoClient(uri)
+    admin: MongoClient[Any] = MongoClient(uri)
 
     def stored() -> int:
         return int(admin[name].command("dbStats")["dataSize"])
@@ -96,13 +96,13 @@ async def _mongodb(peer: str, face: str, uri: str) -> AsyncIterator[Opened]:
         if face == "async" and peer == "ours":
             from langgraph.checkpoint.mongodb.aio import AsyncMongoDBSaver
 
-            client = AsyncMongoClient(uri, event_listeners=[listener])
+            client: AsyncMongoClient[Any] = AsyncMongoClient(uri, event_listeners=[listener])
             saver = AsyncMongoDBSaver(client, db_name=name)
             await saver.setup()
             yield Opened(AsyncFace(saver), listener.counter, stored)
             await client.close()
         else:
-            with MongoClient(uri, event_listeners=[listener]) as blocking:
+            with MongoClient[Any](uri, event_listeners=[listener]) as blocking:
                 plain = MongoDBSaver(blocking, db_name=name)
                 chosen: Face = SyncFace(plain) if face == "sync" else AsyncFace(plain)
                 yield Opened(chosen, listener.counter, stored)

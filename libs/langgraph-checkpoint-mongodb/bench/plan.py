@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TIMED = ("ms", "per_s", "memory")
 TITLES = {
     "W1": "15 MB in three list channels, one counter changing, 20 steps",
     "W1s": "15 MB in three str channels, one counter changing, 20 steps",
@@ -18,6 +17,16 @@ TITLES = {
     "W9": "10 MB saved and loaded while a task ticks every millisecond",
     "W10": "growth: put, get_tuple, list(limit=10), prune",
 }
+
+
+def is_time(figure: str) -> bool:
+    """Tell whether a figure varies with the machine's speed."""
+    return bool({"ms", "us", "s"} & set(figure.split("_")))
+
+
+def is_measured(figure: str) -> bool:
+    """Tell whether a figure varies from run to run; the others are counts."""
+    return is_time(figure) or "memory" in figure
 
 
 @dataclass(frozen=True)
@@ -38,8 +47,7 @@ class Pass:
 
     def keeps(self, figure: str) -> bool:
         """Tell whether this kind of run is where a figure comes from."""
-        timed = any(word in TIMED for word in figure.split("_")) or figure.endswith("per_s")
-        return self.both or timed == (not self.relayed or bool(self.latency_ms))
+        return self.both or is_measured(figure) == (not self.relayed or bool(self.latency_ms))
 
     def rename(self, figure: str) -> str:
         """Return a figure's name in the result."""

@@ -60,7 +60,7 @@ def cluster() -> Iterator[tuple[str, int]]:
     """
     initdb, server = binary("initdb"), binary("postgres")
     owner = account()
-    identity = {"user": owner.pw_uid, "group": owner.pw_gid} if owner else {}
+    user, group = (owner.pw_uid, owner.pw_gid) if owner else (None, None)
     folder = Path(tempfile.mkdtemp(prefix="bench-postgres-"))
     try:
         if owner:
@@ -73,11 +73,12 @@ def cluster() -> Iterator[tuple[str, int]]:
             check=False,
             cwd=folder,
             extra_groups=[] if owner else None,
-            **identity,
+            user=user,
+            group=group,
         )
         if made.returncode:
             raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
-        with open(folder / "server.log", "wb") as log:
+        with (folder / "server.log").open("wb") as log:
             options = ["-c", "listen_addresses=127.0.0.1", "-p", str(port), "-k", str(folder)]
             process = subprocess.Popen(
                 [server, "-D", str(data), *options],
@@ -85,7 +86,8 @@ def cluster() -> Iterator[tuple[str, int]]:
                 stderr=log,
                 cwd=folder,
                 extra_groups=[] if owner else None,
-                **identity,
+                user=user,
+                group=group,
             )
         try:
             _wait(process, port, folder / "server.log")

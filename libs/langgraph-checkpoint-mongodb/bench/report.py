@@ -12,8 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.plan import TITLES
-from bench.run import Outcome
+from bench.plan import TITLES, is_time
+from bench.run import Contestant, Outcome
+from bench.targets import Verdict, verdicts
+
+BASE = "0.5.1"  # whom times are compared with
 
 
 class Report:
@@ -27,34 +30,63 @@ class Report:
     def __init__(self, quick: bool, servers: dict[str, str]) -> None:
         self.quick = quick
         self.servers = servers
+        self.date = time.strftime("%Y-%m-%d", time.gmtime())
+        self.python = platform.python_version()
+        self.cpus = os.cpu_count()
         self.outcomes: list[Outcome] = []
         self.versions: dict[str, dict[str, str]] = {}
         self.warnings: list[str] = []
+
+    @classmethod
+    def read(cls, path: Path) -> Report:
+        """Read a JSON file that `write` made."""
+        data = json.loads(path.read_text())
+        report = cls(data["quick"], data["servers"])
+        for name in ("date", "python", "cpus", "versions", "warnings"):
+            setattr(report, name, data[name])
+        for row in data["results"]:
+            contestant = Contestant(row["peer"], row["face"])
+            report.outcomes.append(Outcome(row["workload"], contestant, row["runs"], row["errors"]))
+        return report
 
     def warn(self, text: str) -> None:
         """Keep something that the reader must know."""
         self.warnings.append(text)
 
-    def add(self, outcomes: list[Outcome], versions: dict[str, dict[str, str]]) -> None:
+    def add(self, outcomes: list[Outcome]) -> None:
         """Add what one workload gave."""
         self.outcomes += outcomes
+
+    def ran_with(self, versions: dict[str, dict[str, str]]) -> None:
+        """Add the versions that each peer ran with, and warn when they differ."""
         self.versions |= versions
+        for name in ("langgraph", "langgraph-checkpoint", "pymongo"):
+            if len({found[name] for found in versions.values() if name in found}) > 1:
+                self.warn(f"Peers ran with different versions of {name}; run with --fresh.")
 
     def show(self, console: Console) -> None:
-        """Print a table for each workload."""
+        """Print a table for each workload, the promises, and what the reader must know."""
         for workload in dict.fromkeys(outcome.workload for outcome in self.outcomes):
             console.print(self._table(workload))
-        for text in self.warnings:
+        if judged := verdicts(self.outcomes):
+            console.print(_promises(judged))
+        console.print(
+            f"Times are noise beyond their ratios; (x 0.97) is the ratio to {BASE}, "
+            "the peers having taken turns."
+        )
+        for text in dict.fromkeys(self.warnings):
             console.print(f"[bold red]{text}[/]", highlight=False)
 
     def _table(self, workload: str) -> Table:
         outcomes = [outcome for outcome in self.outcomes if outcome.workload == workload]
         table = Table(title=f"{workload}: {TITLES[workload]}", title_justify="left")
-        table.add_column("")
+        table.add_column("", no_wrap=True)
         for outcome in outcomes:
             table.add_column(str(outcome.contestant), justify="right")
+        bases = {o.contestant.face: o for o in outcomes if o.contestant.peer == BASE}
         for figure in dict.fromkeys(name for outcome in outcomes for name in outcome.runs):
-            table.add_row(figure, *(readable(figure, o.value(figure)) for o in outcomes))
+            cells = [cell(figure, o, bases.get(o.contestant.face)) for o in outcomes]
+            table.add_row(figure, *cells)
         for outcome in outcomes:
             for error in dict.fromkeys(outcome.errors):
                 table.caption = f"{table.caption or ''}{outcome.contestant}: {error}\n"
@@ -68,13 +100,13 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data."""
         return {
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "date": self.date,
             "quick": self.quick,
-            "python": platform.python_version(),
-            "cpus": os.cpu_count(),
+            "python": self.python,
+            "cpus": self.cpus,
             "servers": self.servers,
             "versions": self.versions,
-            "warnings": self.warnings,
+            "warnings": list(dict.fromkeys(self.warnings)),
             "results": [
                 {
                     "workload": outcome.workload,
@@ -88,12 +120,21 @@ class Report:
         }
 
 
+def cell(figure: str, outcome: Outcome, base: Outcome | None) -> str:
+    """Write one figure of one contestant, a time with its ratio to the base's."""
+    shown = readable(figure, outcome.value(figure))
+    if base is None or base is outcome or not is_time(figure):
+        return shown
+    ratio = outcome.ratio(figure, base)
+    return shown if ratio is None else f"{shown} (x {ratio:.2f})"
+
+
 def readable(figure: str, value: float | None) -> str:
-    """Write a figure with its unit."""
-    words = figure.split("_")
+    """Write a value with its unit."""
+    words = set(figure.split("_"))
     if value is None:
         return "-"
-    if {"sent", "received", "stored", "memory"} & set(words):
+    if {"sent", "received", "stored", "memory"} & words:
         for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
             if value >= size:
                 return f"{value / size:.3g} {unit}"
@@ -101,3 +142,15 @@ def readable(figure: str, value: float | None) -> str:
     if "works" in words:
         return "works" if value else "fails"
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def _promises(judged: list[Verdict]) -> Table:
+    table = Table(title="What this release promises", title_justify="left")
+    for name in ("", "figure", "promise", "face", "measured", ""):
+        table.add_column(name)
+    for verdict in judged:
+        target = verdict.target
+        shown = readable("" if target.ratio_to else target.figure, verdict.measured)
+        met = "[green]met[/]" if verdict.met else f"[red]missed x {verdict.missed_by:.2f}[/]"
+        table.add_row(target.workload, target.figure, target.promise, verdict.face, shown, met)
+    return table

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import IO, Any, cast
 
 from bench.environments import environment
 from bench.job import Job
@@ -60,36 +60,34 @@ class Worker:
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - until `close`
+        interpreter = str(environment(contestant.peer))
         self._process = subprocess.Popen(
-            [str(environment(contestant.peer)), "-P", "-W", "ignore", str(ENTRY)]
-            + [contestant.peer, contestant.face],
+            [interpreter, "-P", "-W", "ignore", str(ENTRY), contestant.peer, contestant.face],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
             cwd=tempfile.gettempdir(),
         )
+        self._orders = cast(IO[str], self._process.stdin)
+        self._answers = cast(IO[str], self._process.stdout)
         self.versions: dict[str, str] = self._read()["versions"]
 
     def perform(self, job: Job) -> dict[str, Any]:
         """Run one job and return its figures or its error."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(asdict(job)) + "\n")
-        self._process.stdin.flush()
+        print(json.dumps(asdict(job)), file=self._orders, flush=True)
         return self._read()
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
+        self._orders.close()
         self._process.wait(60)
-        self._process.stdout.close()
+        self._answers.close()
         self._log.close()
 
     def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        if line := self._process.stdout.readline():
+        if line := self._answers.readline():
             answer: dict[str, Any] = json.loads(line)
             return answer
         self._log.seek(0)
@@ -97,41 +95,67 @@ class Worker:
         raise RuntimeError(f"the process of {self.contestant} ended:\n{said[-3000:]}")
 
 
+class Crew:
+    """The workers of a run.
+
+    Args:
+        contestants: Whom to have workers for, in the order of their turns.
+        fresh: Whether each workload gets new processes, so that none inherits another's memory.
+    """
+
+    def __init__(self, contestants: Sequence[Contestant], fresh: bool) -> None:
+        self._contestants, self._fresh = contestants, fresh
+        self._workers: list[Worker] = []
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._dismiss()
+
+    def assemble(self) -> list[Worker]:
+        """Return a worker for each contestant, ready for the next workload."""
+        if self._fresh:
+            self._dismiss()
+        if not self._workers:
+            self._workers = [Worker(contestant) for contestant in self._contestants]
+        return self._workers
+
+    def _dismiss(self) -> None:
+        while self._workers:
+            self._workers.pop().close()
+
+
 def run_workload(
     workload: str,
-    passes: list[Pass],
-    contestants: list[Contestant],
-    servers: dict[str, Server],
+    plan: Sequence[Pass],
+    workers: Sequence[Worker],
+    servers: Mapping[str, Server],
     quick: bool,
     tick: Callable[[Contestant], None],
-) -> tuple[list[Outcome], dict[str, dict[str, str]]]:
+) -> list[Outcome]:
     """Run one workload for all contestants, turn by turn.
 
     Args:
         workload: Its id.
-        passes: How often and over which path.
-        contestants: Who takes part.
+        plan: How often and over which path.
+        workers: Who takes part.
         servers: Where each peer stores; a peer without one stores nothing.
         quick: Whether to run the small size.
         tick: Called after each run.
 
     Returns:
-        What was measured, and the versions each peer ran with.
+        What was measured of each worker's contestant.
     """
-    outcomes = [Outcome(workload, contestant) for contestant in contestants]
-    workers = [Worker(contestant) for contestant in contestants]
-    try:
-        for one in passes:
-            for _ in range(one.repeat):
-                for outcome, worker in zip(outcomes, workers, strict=True):
-                    server = servers.get(outcome.contestant.peer)
-                    if server or one.both or not one.relayed:
-                        _perform(outcome, worker, one, server, quick)
-                    tick(outcome.contestant)
-    finally:
-        for worker in workers:
-            worker.close()
-    return outcomes, {str(w.contestant): w.versions for w in workers}
+    outcomes = [Outcome(workload, worker.contestant) for worker in workers]
+    for one in plan:
+        for _ in range(one.repeat):
+            for outcome, worker in zip(outcomes, workers, strict=True):
+                server = servers.get(outcome.contestant.peer)
+                if server or one.both or not one.relayed:
+                    _perform(outcome, worker, one, server, quick)
+                tick(outcome.contestant)
+    return outcomes
 
 
 def _perform(

@@ -7,16 +7,15 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 from urllib.parse import urlsplit
 
 from bench.environments import MissingToolError
 from bench.postgres import cluster
+from tests.embedded import embedded_server
 
 RUNNER = Path(__file__).resolve().parents[4] / "shared" / "servers" / "mongo"
 REAL_VERSIONS = ("6.0", "7.0")  # first the one that runs natively: times through Wine say less
@@ -48,24 +47,14 @@ class Server:
 
 
 @contextmanager
-def _process(command: list[str], **options: object) -> Iterator[IO[str]]:
-    """Run a program for as long as the block lasts; give its standard output."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload]
-    try:
-        assert process.stdout is not None
-        yield process.stdout
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
-
-
-@contextmanager
 def _relay(host: str, port: int, protocol: str) -> Iterator[tuple[int, int]]:
-    script = str(Path(__file__).with_name("relay.py"))
-    with _process([sys.executable, script, host, str(port), protocol]) as output:
-        ports = json.loads(output.readline())
-        yield ports["port"], ports["control"]
+    command = [sys.executable, str(Path(__file__).with_name("relay.py")), host, str(port), protocol]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            ports = json.loads(process.stdout.readline() if process.stdout else "{}")
+            yield ports["port"], ports["control"]
+        finally:
+            process.terminate()
 
 
 @contextmanager
@@ -77,7 +66,7 @@ def mongodb() -> Iterator[Server]:
         if not uri and RUNNER.exists():
             uri = stack.enter_context(_from_runner())
         if not uri:
-            uri, real = stack.enter_context(_embedded()), False
+            uri, real = stack.enter_context(embedded_server()), False
         parts = urlsplit(uri)
         if parts.scheme != "mongodb" or "," in parts.netloc or not parts.hostname:
             raise MissingToolError(
@@ -98,7 +87,7 @@ def mongodb() -> Iterator[Server]:
 def _version(uri: str) -> str:
     from pymongo import MongoClient
 
-    with MongoClient(uri, serverSelectionTimeoutMS=5000) as client:
+    with MongoClient[dict[str, object]](uri, serverSelectionTimeoutMS=5000) as client:
         return str(client.server_info()["version"])
 
 
@@ -119,18 +108,6 @@ def _from_runner() -> Iterator[str]:
         yield started.stdout.split()[-1]
     finally:
         subprocess.run([str(RUNNER), "down", version], capture_output=True, check=False)
-
-
-@contextmanager
-def _embedded() -> Iterator[str]:
-    from bench.postgres import free_port
-
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix="bench-secantus-") as folder:
-        command = [sys.executable, "-m", "secantus", "--host", "127.0.0.1", "--port", str(port)]
-        with _process([*command, "--storage-path", folder], stderr=subprocess.DEVNULL):
-            uri = f"mongodb://127.0.0.1:{port}/?directConnection=true"
-            yield uri
 
 
 @contextmanager

@@ -46,6 +46,16 @@ class Workload(Protocol):
         ...
 
 
+class WrongAnswerError(RuntimeError):
+    """A saver answered something else than what was stored."""
+
+
+def expect(condition: bool, what: str) -> None:
+    """Make sure that a saver did what the workload asks for, before its figures count."""
+    if not condition:
+        raise WrongAnswerError(what)
+
+
 def text(length: int, seed: int = 0) -> str:
     """Return text of so many characters that no server's compression makes much smaller."""
     raw = random.Random(seed).randbytes(length * 3 // 4 + 3)

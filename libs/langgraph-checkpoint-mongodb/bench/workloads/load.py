@@ -36,7 +36,7 @@ class Concurrent:
             builder.add_edge(previous, name)
             previous = name
         graph = builder.compile(checkpointer=stage.face.saver)
-        turns = stage.size(20, 5)
+        turns = stage.size(20, 2)
 
         def conversation(number: int) -> Any:
             async def talk() -> None:
@@ -68,7 +68,7 @@ class Ticking:
             return {}
         value = lines(10 * MB)
         latest: dict[str, list[float]] = {"idle": [], "put_writes": [], "put": [], "get_tuple": []}
-        for number in range(stage.size(10, 3)):
+        for number in range(stage.size(10, 2)):
             built = HandMadeThread(stage.face, f"ticking-{number}")
             await built.put({"n": 0})
             latest["idle"].append(await latest_tick(asyncio.sleep(0.1)))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 from langgraph.channels.delta import DeltaChannel
 
 from bench.threads import HandMadeThread
-from bench.workloads._base import MB, Stage, lines, looping, thread
+from bench.workloads._base import MB, Stage, expect, lines, looping, thread
 
 
 class GetTuple:
@@ -22,11 +22,11 @@ class GetTuple:
             name = f"{channels}_channels"
             built = HandMadeThread(stage.face, name)
             await built.put({f"c{i}": [i, f"value {i}"] for i in range(channels)})
-            rounds = stage.size(200, 50) // (4 if channels == 1000 else 1)
+            rounds = stage.size(200, 20) // (4 if channels == 1000 else 1)
             figures |= await self._read(stage, name, rounds)
         built = HandMadeThread(stage.face, "15MB")
         await built.put({name: lines(5 * MB, seed) for seed, name in enumerate("abc")})
-        return figures | await self._read(stage, "15MB", stage.size(20, 5))
+        return figures | await self._read(stage, "15MB", stage.size(20, 3))
 
     async def _read(self, stage: Stage, name: str, rounds: int) -> dict[str, float]:
         config = thread(name)
@@ -61,7 +61,7 @@ class DeltaHistory:
     """W8: the history of a delta channel after 500 steps without a snapshot."""
 
     async def run(self, stage: Stage) -> dict[str, float]:
-        steps = stage.size(500, 100)
+        steps = stage.size(500, 60)
 
         def step(state: Any) -> Any:
             return {"n": state["n"] + 1, "log": [f"step {state['n']}"]}
@@ -75,7 +75,7 @@ class DeltaHistory:
             with stage.meter.measure() as span:
                 history = await stage.face.history(latest, "log")
             times.append(span.seconds)
-        assert len(history["log"]["writes"]) == steps + 1
+        expect(len(history["log"]["writes"]) == steps + 1, "history is not whole")
         return {
             "commands": span.commands,
             "requests": span.requests,
@@ -92,7 +92,7 @@ class Growth:
     async def run(self, stage: Stage) -> dict[str, float]:
         figures: dict[str, float] = {}
         built = HandMadeThread(stage.face, "growing")
-        for size in (10**2, 10**3) if stage.quick else (10**2, 10**3, 10**4, 10**5):
+        for size in (100, 300) if stage.quick else (10**2, 10**3, 10**4, 10**5):
             while built.step < size:
                 await built.put({"n": built.step, "note": [f"step {built.step}"]})
             for name, seconds in (await self._measure(stage, built)).items():
@@ -111,7 +111,8 @@ class Growth:
             await stage.face.get_tuple(config)
 
         async def listing() -> None:
-            assert len([found async for found in stage.face.list(config, limit=10)]) == 10
+            found = [found async for found in stage.face.list(config, limit=10)]
+            expect(len(found) == 10, f"list(limit=10) gave {len(found)}")
 
         return {
             "put": await self._median(put),
@@ -144,7 +145,10 @@ class Growth:
                 return {}
             seconds = time.perf_counter() - start
             left = [found async for found in stage.face.list(thread(name))]
-            assert len(left) == 1 and left[0].checkpoint["id"] == pruned.latest_id
+            expect(
+                [found.checkpoint["id"] for found in left] == [pruned.latest_id],
+                "prune kept others",
+            )
             figures[f"prune_{name}_ms"] = seconds * 1000
             figures[f"prune_{name}_us_per_checkpoint"] = seconds * 1e6 / (length - 1)
         return figures

@@ -31,7 +31,7 @@ class SmallAgent:
     """W3: eight channels under 1 KB, three of which change in each step."""
 
     async def run(self, stage: Stage) -> dict[str, float]:
-        steps = stage.size(100, 30)
+        steps = stage.size(100, 25)
 
         def step(state: Agent) -> Agent:
             n = state["n"] + 1
@@ -72,7 +72,7 @@ class Chat:
     """W2: a chat of 200 turns, each a question and an answer of 500 characters."""
 
     async def run(self, stage: Stage) -> dict[str, float]:
-        turns = stage.size(200, 40)
+        turns = stage.size(200, 20)
         builder: Any = StateGraph(Conversation)
         builder.add_node(
             "reply",
