@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import bson
 from langgraph.checkpoint.base import CheckpointMetadata
@@ -12,7 +12,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph.checkpoint.mongodb.utils import dumps_metadata, loads_metadata
 
-__all__ = ["Codec", "Typed", "document_size", "estimate_size", "native_size"]
+__all__ = ["Codec", "Typed", "document_size", "estimate_size", "native_metadata", "native_size"]
 
 Typed = tuple[str, bytes]
 """A serialized value: the serializer's type and its bytes."""
@@ -61,16 +61,27 @@ class Codec:
         """Serialize checkpoint metadata: keys native, leaves as typed pairs."""
         return dumps_metadata(self._serde, metadata)
 
-    def loads_metadata(self, stored: Any) -> CheckpointMetadata:
-        """Deserialize checkpoint metadata."""
+    def loads_metadata(self, document: Mapping[str, Any]) -> CheckpointMetadata:
+        """Deserialize the metadata of a checkpoint document."""
+        stored = document["metadata"]
+        if isinstance(stored, bytes):
+            # The JavaScript saver serializes it in one, as it does the checkpoint.
+            return cast(CheckpointMetadata, self.loads((document["type"], stored)))
         return loads_metadata(self._serde, stored)
 
-    def loads_metadata_item(self, stored: Any, key: str) -> Any:
-        """Deserialize one item of checkpoint metadata, None when it is absent."""
+    def loads_metadata_item(self, document: Mapping[str, Any], key: str) -> Any:
+        """Deserialize one item of a document's metadata, None when it is absent."""
+        stored = document["metadata"]
         if not isinstance(stored, Mapping):
-            # Its keys are none that BSON can hold: it is one typed pair.
-            return self.loads_metadata(stored).get(key)
+            return self.loads_metadata(document).get(key)
         return loads_metadata(self._serde, stored[key]) if key in stored else None
+
+
+def native_metadata(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The keys of a dict in a document's metadata that are stored natively."""
+    metadata = document.get("metadata")
+    item = metadata.get(key) if isinstance(metadata, Mapping) else None
+    return item if isinstance(item, Mapping) else {}
 
 
 def native_size(value: Any) -> int | None:

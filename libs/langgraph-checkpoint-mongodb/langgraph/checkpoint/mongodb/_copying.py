@@ -11,6 +11,7 @@ import logging
 
 from pymongo.errors import OperationFailure
 
+from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN
 from langgraph.checkpoint.mongodb._documents import Document
 from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Call, Role
@@ -18,7 +19,6 @@ from langgraph.checkpoint.mongodb._queries import KEY_FIELDS, checked
 from langgraph.checkpoint.mongodb._reading import key_of
 from langgraph.checkpoint.mongodb._retention import delete_thread
 from langgraph.checkpoint.mongodb._ttl import now, value_stamp
-from langgraph.checkpoint.mongodb._writing import DOOMED
 
 __all__ = ["COPY_CHANNEL", "copy_thread"]
 
@@ -99,7 +99,7 @@ def _changes(call: Call, role: Role, target: str) -> Document:
     stamp = None if call.ttl is None else now()
     if stamp is not None and call.ttl is not None and role == "values":
         stamp = value_stamp(call.ttl, stamp)
-    return {"thread_id": target, "created_at": stamp, DOOMED: None}
+    return {"thread_id": target, "created_at": stamp, DOOMED: None, UNPROVEN: None}
 
 
 async def _copy_in_batches(call: Call, role: Role, query: Document, changes: Document) -> None:

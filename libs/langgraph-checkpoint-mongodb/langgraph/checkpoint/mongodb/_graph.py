@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
+from langgraph.checkpoint.mongodb._codec import native_metadata
+from langgraph.checkpoint.mongodb._commit import UNPROVEN
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry, ValueKey
 from langgraph.checkpoint.mongodb._history import CHAIN_FIELDS, Chain, Walk
 from langgraph.checkpoint.mongodb._port import Call
@@ -17,7 +19,7 @@ from langgraph.checkpoint.mongodb._writing import COUNTERS, parent_of
 
 __all__ = ["Graph", "by_namespace", "key_queries"]
 
-_FIELDS: Document = {**CHAIN_FIELDS, "metadata.parents": 1}
+_FIELDS: Document = {**CHAIN_FIELDS, UNPROVEN: 1, "metadata.parents": 1}
 
 _IDS_PER_QUERY = 1000
 
@@ -34,6 +36,7 @@ class Graph:
     def __init__(self, call: Call, thread_id: str, documents: Iterable[Document]) -> None:
         self._call, self.thread_id = call, thread_id
         self._documents = {key_of(document): document for document in documents}
+        self._chains: dict[str, Chain] = {}
 
     @classmethod
     async def read(cls, call: Call, thread_id: str) -> Graph:
@@ -46,9 +49,10 @@ class Graph:
         return set(self._documents)
 
     def newest(self, count: int) -> set[CheckpointKey]:
-        """The newest checkpoints of each namespace."""
-        namespaces = by_namespace(self._documents)
-        return {
+        """The newest checkpoints of each namespace, and those that are not proven yet."""
+        unproven = {key for key, document in self._documents.items() if document.get(UNPROVEN)}
+        namespaces = by_namespace(self.keys() - unproven)
+        return unproven | {
             CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
             for checkpoint_ns, ids in namespaces.items()
             for checkpoint_id in sorted(ids, reverse=True)[:count]
@@ -85,9 +89,7 @@ class Graph:
         callers = {(key.checkpoint_ns, key.checkpoint_id) for key in kept}
         newest: dict[tuple[str, tuple[str, str]], str] = {}
         for key, document in self._documents.items():
-            parents = (document.get("metadata") or {}).get("parents")
-            if not isinstance(parents, dict):
-                continue
+            parents = native_metadata(document, "parents")
             for checkpoint_ns, stored in parents.items():
                 caller = (checkpoint_ns, self._call.codec.loads((stored[0], stored[1])))
                 if caller in callers:
@@ -103,7 +105,7 @@ class Graph:
         channels: defaultdict[str, set[str]] = defaultdict(set)
         for key, document in self._documents.items():
             of_namespace = channels[key.checkpoint_ns]
-            of_namespace.update((document.get("metadata") or {}).get(COUNTERS) or ())
+            of_namespace.update(native_metadata(document, COUNTERS))
             of_namespace.update(
                 entry.channel for entry in self._manifest(key).values() if entry.snapshot
             )
@@ -111,8 +113,8 @@ class Graph:
 
     async def _rebuilt_from(self, key: CheckpointKey, channels: set[str]) -> set[CheckpointKey]:
         document = self._documents[key]
-        counted = (document.get("metadata") or {}).get(COUNTERS) or {}
-        chain = Chain(self._call, key.namespace(), self._namespace_documents(key.checkpoint_ns))
+        counted = native_metadata(document, COUNTERS)
+        chain = self._chain(key)
         if not channels <= set(counted):
             # Not counted: its value is inline, or it was never written.
             inline = await chain.inline(document)
@@ -127,12 +129,16 @@ class Graph:
         await walk.follow(document)
         return {ancestor for ancestor in walk.path if ancestor in self._documents}
 
-    def _namespace_documents(self, checkpoint_ns: str) -> list[Document]:
-        return [
-            document
-            for key, document in self._documents.items()
-            if key.checkpoint_ns == checkpoint_ns
-        ]
+    def _chain(self, key: CheckpointKey) -> Chain:
+        """The checkpoints of a namespace, to walk along."""
+        if key.checkpoint_ns not in self._chains:
+            of_namespace = [
+                document
+                for other, document in self._documents.items()
+                if other.checkpoint_ns == key.checkpoint_ns
+            ]
+            self._chains[key.checkpoint_ns] = Chain(self._call, key.namespace(), of_namespace)
+        return self._chains[key.checkpoint_ns]
 
 
 def by_namespace(keys: Iterable[CheckpointKey]) -> dict[str, list[str]]:

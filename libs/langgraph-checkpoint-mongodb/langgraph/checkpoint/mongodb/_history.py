@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.runnables import RunnableConfig
 
+from langgraph.checkpoint.mongodb._codec import native_metadata
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     CheckpointKey,
@@ -26,9 +27,8 @@ from langgraph.checkpoint.mongodb._documents import (
 from langgraph.checkpoint.mongodb._packing import unpack_checkpoint
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
-    CHECKPOINT_FIELDS,
+    ALL_FIELDS,
     KEY_FIELDS,
-    WRITE_FIELDS,
     thread_config,
 )
 from langgraph.checkpoint.mongodb._reading import (
@@ -77,6 +77,7 @@ async def get_delta_channel_history(
     target = await chain.start(checkpoint_id)
     if target is not None:
         await walk.follow(target)
+        walk.check_unbroken()
     await walk.read_named_seeds()
     writes = await _writes(call, walk.path, channels)
     return {channel: await walk.entry(channel, writes) for channel in channels}
@@ -125,6 +126,7 @@ class Chain:
             *("checkpoints", {**self._namespace, **bound}, CHAIN_FIELDS),
             sort=[("checkpoint_id", -1)],
             most=most,
+            fresh=True,
         )
         self._known.update({document["checkpoint_id"]: document for document in page})
         if page and most > 1:
@@ -160,9 +162,10 @@ class Chain:
             ids.append(ancestor["checkpoint_id"])
             ancestor = self._known.get(ancestor.get("parent_checkpoint_id") or "")
         fetched = await self._call.io.find(
-            *("checkpoints", {**self._namespace, "checkpoint_id": {"$in": ids}}, CHECKPOINT_FIELDS),
+            *("checkpoints", {**self._namespace, "checkpoint_id": {"$in": ids}}, ALL_FIELDS),
             sort=[("checkpoint_id", -1)],
             most=len(ids),
+            fresh=True,
         )
         self._whole = {one["checkpoint_id"]: one for one in fetched}
 
@@ -184,26 +187,45 @@ class Walk:
         self.path: list[CheckpointKey] = []
         self._remaining = list(dict.fromkeys(channels))
         self._ends: dict[str, int] = {}
+        self._oldest: Document = {}
         self._named: dict[str, tuple[CheckpointKey, ManifestEntry]] = {}
         self._seeds: dict[str, Any] = {}
 
     async def follow(self, target: Document) -> None:
         """Visit ancestors until every channel has its seed, or the root is reached."""
-        document: Document | None = target
+        self._oldest = target
         seen = {target["checkpoint_id"]}
-        while self._remaining and document is not None:
-            parent_id = document.get("parent_checkpoint_id")
+        while self._remaining:
+            parent_id = self._oldest.get("parent_checkpoint_id")
             if not parent_id or parent_id in seen:
                 return
             seen.add(parent_id)
             document = await self._chain.get(parent_id)
-            if document is not None:
-                await self._visit(document)
+            if document is None:
+                return
+            self._oldest = document
+            await self._visit(document)
+
+    def check_unbroken(self) -> None:
+        """Make sure that no part of a channel's history was removed.
+
+        Raises:
+            MissingChannelValueError: The oldest checkpoint that was found counts updates
+                of a channel since a snapshot, but the parent it names is gone.
+        """
+        parent_id = self._oldest.get("parent_checkpoint_id")
+        counted = native_metadata(self._oldest, COUNTERS)
+        lost = [channel for channel in self._remaining if channel in counted]
+        if lost and parent_id:
+            before = f"before checkpoint {self._oldest['checkpoint_id']}"
+            raise MissingChannelValueError(
+                *key_of(self._oldest), [(channel, before) for channel in lost]
+            )
 
     async def _visit(self, document: Document) -> None:
         key, manifest = key_of(document), parent_of(document).manifest
         self.path.append(key)
-        rebuilt = (document.get("metadata") or {}).get(COUNTERS) or {}
+        rebuilt = native_metadata(document, COUNTERS)
         inline: Mapping[str, Any] | None = None
         for channel in list(self._remaining):
             if entry := manifest.get(channel):
@@ -258,6 +280,6 @@ async def _writes(
             **query_of(path[at : at + _IDS_PER_QUERY]),
             "channel": {"$in": list(dict.fromkeys(channels))},
         }
-        for document in await call.io.find("writes", query, WRITE_FIELDS):
+        for document in await call.io.find("writes", query, ALL_FIELDS, fresh=True):
             writes[key_of(document)].append(document)
     return writes

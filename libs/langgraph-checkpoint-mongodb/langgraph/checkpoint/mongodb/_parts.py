@@ -16,7 +16,14 @@ from langgraph.checkpoint.serde.types import TASKS
 
 from langgraph.checkpoint.mongodb._codec import Codec, Typed
 
-__all__ = ["LARGE_ITEM_BYTES", "RESERVED_IN_PARTS", "digest", "join_parts", "split_parts"]
+__all__ = [
+    "LARGE_ITEM_BYTES",
+    "RESERVED_IN_PARTS",
+    "describe_part",
+    "digest",
+    "join_parts",
+    "split_parts",
+]
 
 RESERVED_IN_PARTS = frozenset({"__start__", TASKS})
 """Channels that gather many values, each of which may be as large as a channel."""
@@ -100,6 +107,18 @@ def join_parts(codec: Codec, parts: Sequence[Typed]) -> Any:
         else:
             value.extend(loaded)
     return value
+
+
+def describe_part(codec: Codec, parts: Sequence[Typed], number: int) -> str:
+    """Which part of a value this is, for a message."""
+    is_dict, pieces = codec.loads(parts[0])
+    kind, key = pieces[number - 1] if number else (_GATHERED, None)
+    if kind == _ITEM and is_dict:
+        return f"the document of its item {key!r}"
+    if kind == _ITEM:
+        item = sum(piece == _ITEM for piece, _ in pieces[:number])
+        return f"the document of its large item {item}"
+    return "a document of its small items"
 
 
 def digest(typed: Typed) -> bytes:

@@ -171,7 +171,10 @@ class Planner:
         parts = None
         if channel in RESERVED_IN_PARTS:
             parts = split_parts(self._codec, value, typed)
-        key = value_version(version, self._checkpoint["id"], own=channel in self._own)
+        # A value that this step did not write has been stored before, perhaps, under the
+        # shared key, for checkpoints that are just being removed.
+        own = channel in self._own or channel not in self._new_versions
+        key = value_version(version, self._checkpoint["id"], own=own)
         entry = ManifestEntry(
             channel=channel,
             version=key,

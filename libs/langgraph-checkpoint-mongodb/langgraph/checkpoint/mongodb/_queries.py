@@ -14,12 +14,10 @@ from langgraph.checkpoint.mongodb._codec import Codec
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ValueKey
 
 __all__ = [
-    "CHECKPOINT_FIELDS",
+    "ALL_FIELDS",
     "KEY_FIELDS",
     "NEWEST_OF_ROOT_FIRST",
     "PARENT_FIELDS",
-    "VALUE_FIELDS",
-    "WRITE_FIELDS",
     "ListQuery",
     "Resume",
     "any_of",
@@ -39,43 +37,10 @@ Sort = list[tuple[str, int]]
 NEWEST_OF_ROOT_FIRST: Sort = [("checkpoint_ns", 1), ("checkpoint_id", -1)]
 """For a query on a thread: the root namespace sorts before all others."""
 
-CHECKPOINT_FIELDS: Document = {
-    "_id": 0,
-    "thread_id": 1,
-    "checkpoint_ns": 1,
-    "checkpoint_id": 1,
-    "parent_checkpoint_id": 1,
-    "layout": 1,
-    "type": 1,
-    "checkpoint": 1,
-    "channels": 1,
-    "metadata": 1,
-    "created_at": 1,
-}
-PARENT_FIELDS: Document = {"_id": 0, "layout": 1, "channels": 1, "created_at": 1}
+# What is read whole: the fields left out would cost more to name than to fetch.
+ALL_FIELDS: Document = {"_id": 0}
+PARENT_FIELDS: Document = {"_id": 0, "layout": 1, "channels": 1, "created_at": 1, "unproven": 1}
 KEY_FIELDS: Document = {"_id": 0, "thread_id": 1, "checkpoint_ns": 1, "checkpoint_id": 1}
-VALUE_FIELDS: Document = {
-    "_id": 0,
-    "thread_id": 1,
-    "checkpoint_ns": 1,
-    "channel": 1,
-    "version": 1,
-    "part": 1,
-    "type": 1,
-    "value": 1,
-}
-WRITE_FIELDS: Document = {
-    "_id": 0,
-    "thread_id": 1,
-    "checkpoint_ns": 1,
-    "checkpoint_id": 1,
-    "task_id": 1,
-    "task_path": 1,
-    "idx": 1,
-    "channel": 1,
-    "type": 1,
-    "value": 1,
-}
 
 
 def checked(value: Any, name: str) -> str:

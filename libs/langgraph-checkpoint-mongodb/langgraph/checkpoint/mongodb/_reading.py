@@ -16,6 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 
 from langgraph.checkpoint.mongodb._codec import Codec
+from langgraph.checkpoint.mongodb._commit import UNPROVEN
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     CheckpointKey,
@@ -30,11 +31,9 @@ from langgraph.checkpoint.mongodb._packing import unpack_checkpoint
 from langgraph.checkpoint.mongodb._parts import join_parts
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
-    CHECKPOINT_FIELDS,
+    ALL_FIELDS,
     KEY_FIELDS,
     NEWEST_OF_ROOT_FIRST,
-    VALUE_FIELDS,
-    WRITE_FIELDS,
     ListQuery,
     Resume,
     any_of,
@@ -121,41 +120,50 @@ def key_of(document: Mapping[str, Any]) -> CheckpointKey:
 async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | None:
     """Read one checkpoint; see `MongoDBSaver.get_tuple`."""
     thread_id, checkpoint_ns, checkpoint_id = thread_config(config)
-    for attempt in range(_ATTEMPTS):
-        document = await _newest(call, thread_id, checkpoint_ns, checkpoint_id, fresh=attempt > 0)
+    query: Document = {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns}
+    if checkpoint_id is not None:
+        query["checkpoint_id"] = checkpoint_id
+    document = await _first(call, query)
+    for _ in range(_ATTEMPTS):
         if document is None:
-            return None
+            break
         found = Found.of(document)
-        if await complete(call, [found]):
-            call.io.memory.remember(found.key, found.parent)
-            return await decode(call, found)
+        if whole := await complete(call, [found]):
+            return await _tuple(call, whole[0])
+        if checkpoint_id is not None:
+            break
+        # Removed meanwhile, or never completed: the one before is the newest.
+        query["checkpoint_id"] = {"$lt": found.key.checkpoint_id}
+        document = await _newest(call, query, fresh=True)
     return None
 
 
-async def _newest(
-    call: Call, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None, fresh: bool
-) -> Document | None:
-    """The document of a checkpoint, or of the newest one of a namespace."""
-    query: Document = {"thread_id": thread_id}
-    if checkpoint_id is not None:
-        query.update(checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id)
-        sort = None
-    elif checkpoint_ns:
-        query.update(checkpoint_ns=checkpoint_ns)
-        sort = [("checkpoint_id", -1)]
-    else:
-        # The root's newest, or else any other: one query tells a thread's layout, too,
-        # and with it whether a first checkpoint begins a new thread.
-        sort = NEWEST_OF_ROOT_FIRST
+async def _tuple(call: Call, found: Found) -> CheckpointTuple:
+    if not found.document.get(UNPROVEN):
+        call.io.memory.remember(found.key, found.parent)
+    return await decode(call, found)
+
+
+async def _first(call: Call, query: Document) -> Document | None:
+    """The document that a config names, and what it tells of its thread's layout."""
+    if query["checkpoint_ns"] or "checkpoint_id" in query:
+        return await _newest(call, query, fresh=False)
+    # The root's newest, or else any other: one query tells a thread's layout, too, and
+    # with it whether a first checkpoint begins a new thread.
+    thread = {"thread_id": query["thread_id"]}
     documents = await call.io.find(
-        "checkpoints", query, CHECKPOINT_FIELDS, sort=sort, most=1, fresh=fresh
+        "checkpoints", thread, ALL_FIELDS, sort=NEWEST_OF_ROOT_FIRST, most=1
     )
-    if sort is NEWEST_OF_ROOT_FIRST:
-        layout = layout_of(documents[0]) if documents else LAYOUT
-        call.io.memory.note_layout(thread_id, layout)
-    if not documents or documents[0]["checkpoint_ns"] != checkpoint_ns:
-        return None
-    return documents[0]
+    layout = layout_of(documents[0]) if documents else LAYOUT
+    call.io.memory.note_layout(query["thread_id"], layout)
+    return documents[0] if documents and not documents[0]["checkpoint_ns"] else None
+
+
+async def _newest(call: Call, query: Document, fresh: bool) -> Document | None:
+    documents = await call.io.find(
+        *("checkpoints", query, ALL_FIELDS), sort=[("checkpoint_id", -1)], most=1, fresh=fresh
+    )
+    return documents[0] if documents else None
 
 
 async def complete(
@@ -190,15 +198,15 @@ async def complete(
 
 async def _look_again(call: Call, found: Found) -> Found | None:
     """Read a checkpoint that lacked a value once more, from the primary."""
-    documents = await call.io.find(
-        "checkpoints", found.key.query(), CHECKPOINT_FIELDS, most=1, fresh=True
-    )
+    documents = await call.io.find("checkpoints", found.key.query(), ALL_FIELDS, most=1, fresh=True)
     if not documents:
         return None
     again = Found.of(documents[0])
     again.values = await read_values(call, again.named(), fresh=True)
     again.writes = found.writes
     if missing := again.missing():
+        if again.document.get(UNPROVEN):
+            return None
         raise MissingChannelValueError(*again.key, missing)
     return again
 
@@ -210,7 +218,7 @@ async def read_values(
     return {
         ValueKey.of(document): document
         for query in value_queries(keys)
-        for document in await call.io.find("values", query, VALUE_FIELDS, fresh=fresh)
+        for document in await call.io.find("values", query, ALL_FIELDS, fresh=fresh)
     }
 
 
@@ -230,7 +238,7 @@ async def read_writes(
 ) -> dict[CheckpointKey, list[Document]]:
     """Read the pending writes of checkpoints."""
     writes: defaultdict[CheckpointKey, list[Document]] = defaultdict(list)
-    for document in await call.io.find("writes", query_of(keys), WRITE_FIELDS):
+    for document in await call.io.find("writes", query_of(keys), ALL_FIELDS):
         writes[key_of(document)].append(document)
     return writes
 
@@ -271,7 +279,7 @@ def _decode(call: Call, found: Found) -> CheckpointTuple:
     return CheckpointTuple(
         config=config_of(found.key),
         checkpoint=checkpoint,
-        metadata=codec.loads_metadata(document["metadata"]),
+        metadata=codec.loads_metadata(document),
         parent_config=config_of(found.key._replace(checkpoint_id=parent_id)) if parent_id else None,
         pending_writes=pending_writes(codec, found.writes),
     )
@@ -315,7 +323,7 @@ async def list_page(
         documents, resume = await _filtered(call, wanted, resume, size)
     else:
         documents = await call.io.find(
-            "checkpoints", wanted.page(resume), CHECKPOINT_FIELDS, sort=wanted.sort, most=size
+            "checkpoints", wanted.page(resume), ALL_FIELDS, sort=wanted.sort, most=size
         )
         resume = _after(documents[-1]) if documents else None
     found = _affordable([Found.of(document) for document in documents])
@@ -350,7 +358,7 @@ async def _filtered(
 ) -> tuple[list[Document], Resume | None]:
     """The next checkpoints whose metadata match, compared here, value by value."""
     first = prefilter(call.codec, wanted.metadata)
-    fields = {**KEY_FIELDS, "layout": 1, "metadata": 1}
+    fields = {**KEY_FIELDS, "layout": 1, "type": 1, "metadata": 1}
     matching: list[Document] = []
     while len(matching) < size:
         query = {**wanted.page(resume), **first}
@@ -360,7 +368,7 @@ async def _filtered(
         resume = None
         for document in documents:
             resume = _after(document)
-            if matches(call.codec, document["metadata"], wanted.metadata):
+            if matches(call.codec, document, wanted.metadata):
                 matching.append(document)
             if len(matching) == size:
                 break
@@ -372,6 +380,6 @@ async def _filtered(
         matching = matching[:_WHOLE_PAGE]
         resume = _after(matching[-1])
     keys = [key_of(document) for document in matching]
-    documents = await call.io.find("checkpoints", query_of(keys), CHECKPOINT_FIELDS)
+    documents = await call.io.find("checkpoints", query_of(keys), ALL_FIELDS)
     by_key = {key_of(document): document for document in documents}
     return [by_key[key] for key in keys if key in by_key], resume

@@ -12,25 +12,19 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
 
 from bson import ObjectId
 
+from langgraph.checkpoint.mongodb._commit import DOOMED, long_ago
 from langgraph.checkpoint.mongodb._documents import VALUE_KEY, CheckpointKey, Document, ValueKey
 from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Call, Role
 from langgraph.checkpoint.mongodb._queries import KEY_FIELDS, checked, value_queries
 from langgraph.checkpoint.mongodb._reading import key_of
-from langgraph.checkpoint.mongodb._ttl import now
-from langgraph.checkpoint.mongodb._writing import DOOMED
 
 __all__ = ["delete_for_runs", "delete_thread", "prune"]
 
 logger = logging.getLogger(__name__)
-
-# A value or write that no checkpoint names may be about to be named: a put writes it
-# before its checkpoint. After this long it is what a crash left behind.
-_UNREFERENCED_FOR = timedelta(hours=1)
 
 # A running graph can write into a thread as fast as it is deleted.
 _PASSES = 100
@@ -49,7 +43,9 @@ async def delete_thread(call: Call, thread_id: str) -> None:
     query = {"thread_id": checked(thread_id, "thread_id")}
     call.io.memory.forget(thread_id)
     for _ in range(_PASSES):
-        checkpoints = await call.io.delete("checkpoints", query)
+        checkpoints = 0
+        while found := await call.io.delete("checkpoints", query):
+            checkpoints += found
         writes = await call.io.delete("writes", query)
         values = await call.io.delete("values", query)
         logger.debug(
@@ -104,7 +100,7 @@ async def _of_runs(call: Call, run_ids: Sequence[str]) -> set[CheckpointKey]:
     }
     fields = {**KEY_FIELDS, "metadata.run_id": 1}
     for found in await call.io.find("checkpoints", older, fields):
-        if call.codec.loads_metadata_item(found["metadata"], "run_id") in run_ids:
+        if call.codec.loads_metadata_item(found, "run_id") in run_ids:
             keys.add(key_of(found))
     return keys
 
@@ -116,10 +112,11 @@ async def _remove(
     before = await Graph.read(call, thread_id)
     chosen = choose(before)
     doomed = chosen - await before.needed_by(before.keys() - chosen)
-    await _mark(call, doomed, {"$set": {DOOMED: True}})
+    token = ObjectId()
+    await _mark(call, doomed, {"$addToSet": {DOOMED: token}})
     after = await Graph.read(call, thread_id) if doomed else before
     needed = await after.needed_by(after.keys() - doomed)
-    await _mark(call, doomed & needed, {"$unset": {DOOMED: ""}})
+    await _mark(call, doomed & needed, {"$pull": {DOOMED: token}})
     doomed -= needed
     named = before.named_values(doomed)
     still_named = after.named_values(after.keys() - doomed)
@@ -161,13 +158,16 @@ def _value_queries(keys: Iterable[ValueKey]) -> list[Document]:
 async def _collect_garbage(
     call: Call, thread_id: str, keys: set[CheckpointKey], named: set[ValueKey]
 ) -> None:
-    """Delete values and writes that no checkpoint has named for a long time."""
+    """Delete values and writes that no checkpoint has named for a long time.
+
+    Young ones may be about to be named: a put writes them before its checkpoint.
+    """
     values = {ValueKey.of(one) for one in await _distinct(call, "values", thread_id, VALUE_KEY)}
     names = CheckpointKey._fields
     writes = {key_of(one) for one in await _distinct(call, "writes", thread_id, names)}
-    long_ago = {"_id": {"$lt": ObjectId.from_datetime(now() - _UNREFERENCED_FOR)}}
-    unnamed = [{**query, **long_ago} for query in _value_queries(values - named)]
-    orphans = [{**query, **long_ago} for query in key_queries(writes - keys)]
+    old = {"_id": {"$lt": long_ago()}}
+    unnamed = [{**query, **old} for query in _value_queries(values - named)]
+    orphans = [{**query, **old} for query in key_queries(writes - keys)]
     if deleted := await _delete(call, "values", unnamed) + await _delete(call, "writes", orphans):
         logger.debug("Thread %r: deleted %d documents left by a crash.", thread_id, deleted)
 

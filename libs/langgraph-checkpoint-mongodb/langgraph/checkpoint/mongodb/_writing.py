@@ -1,20 +1,12 @@
 """put and put_writes: decided, measured, and only then written.
 
-A checkpoint is committed by its own document, which is written last, after the values
-it names. What makes that safe beside a prune or a delete in another process:
-
-* Removing checkpoints goes in two steps, first marking them `doomed`, then, after
-  looking again at what the survivors need, deleting (`_retention`).
-* A put that relies on its parent (it carries values over, or its delta channels are
-  rebuilt from ancestors) asks in the same command, after its own document, for the
-  parent, undoomed. Found: whoever removes the parent later sees the new checkpoint and
-  keeps what it names. Not found: the values are written again under keys of this
-  checkpoint alone, or the put fails.
+Values first, the checkpoint's own document last; `_commit` says what makes that safe
+while others remove checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -27,6 +19,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph.checkpoint.mongodb._codec import document_size, estimate_size
+from langgraph.checkpoint.mongodb._commit import UNPROVEN, Committed, commit
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     VALUE_KEY,
@@ -38,10 +31,12 @@ from langgraph.checkpoint.mongodb._documents import (
     layout_of,
     payload_size,
     value_documents,
+    version_text,
     write_documents,
 )
 from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint
+from langgraph.checkpoint.mongodb._parts import describe_part
 from langgraph.checkpoint.mongodb._plan import Plan, Planner
 from langgraph.checkpoint.mongodb._port import Call, Update
 from langgraph.checkpoint.mongodb._queries import (
@@ -60,10 +55,7 @@ from langgraph.checkpoint.mongodb.errors import (
     MissingChannelValueError,
 )
 
-__all__ = ["COUNTERS", "DOOMED", "parent_of", "put", "put_writes", "restamp"]
-
-DOOMED = "doomed"
-"""Field of a checkpoint document that is about to be removed."""
+__all__ = ["COUNTERS", "parent_of", "put", "put_writes", "restamp"]
 
 COUNTERS = "counters_since_delta_snapshot"
 """Metadata of a checkpoint whose delta channels are rebuilt from its ancestors."""
@@ -90,7 +82,8 @@ async def put(
         split = _SplitPut(call, key, checkpoint, metadata, fields, new_versions)
         await split.store(parent)
     else:
-        await _put_whole(call, key, checkpoint, fields)
+        relies = parent.stored and bool(metadata.get(COUNTERS))
+        await _put_whole(call, key, checkpoint, fields, relies)
     return config_of(key)
 
 
@@ -101,14 +94,16 @@ async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Pare
         parent_key = key._replace(checkpoint_id=parent_id)
         if known := memory.parent(parent_key):
             return known
-        found = await call.io.find("checkpoints", parent_key.query(), PARENT_FIELDS, most=1)
-        if found:
+        found = await call.io.find(
+            "checkpoints", parent_key.query(), PARENT_FIELDS, most=1, fresh=True
+        )
+        if found and not found[0].get(UNPROVEN):
             return parent_of(found[0])
     layout = memory.layout(key.thread_id)
     if layout is None:
         thread = {"thread_id": key.thread_id}
         found = await call.io.find(
-            "checkpoints", thread, PARENT_FIELDS, sort=NEWEST_OF_ROOT_FIRST, most=1
+            "checkpoints", thread, PARENT_FIELDS, sort=NEWEST_OF_ROOT_FIRST, most=1, fresh=True
         )
         layout = layout_of(found[0]) if found else LAYOUT
     return Parent(layout, {}, stored=False)
@@ -135,15 +130,31 @@ def _common_fields(call: Call, parent_id: str | None, metadata: CheckpointMetada
 
 
 async def _put_whole(
-    call: Call, key: CheckpointKey, checkpoint: Checkpoint, fields: Document
+    call: Call, key: CheckpointKey, checkpoint: Checkpoint, fields: Document, relies: bool
 ) -> None:
     """Store a checkpoint of a thread that began in the whole layout."""
     values = checkpoint.get("channel_values") or {}
     fields |= await call.io.offload(_size_of(values), whole_fields, call.codec, checkpoint)
     what = f"its {len(values)} channel values, which this thread's old layout keeps together"
     await _check_checkpoint(call, key, fields, what)
-    await call.io.update("checkpoints", [Update(key.query(), {"$set": fields}, upsert=True)])
+    parent_key = key._replace(checkpoint_id=fields["parent_checkpoint_id"]) if relies else None
+    done = await commit(call, key, fields, relies_on=parent_key)
+    if not done.proven:
+        await _give_up(call, key, done.created, _rebuilt(checkpoint, fields["metadata"][COUNTERS]))
     call.io.memory.remember(key, Parent(1, {}, fields.get("created_at")))
+
+
+def _rebuilt(checkpoint: Checkpoint, counters: Iterable[str]) -> dict[str, str]:
+    """The delta channels that only a checkpoint's ancestors hold, with their versions."""
+    versions = checkpoint.get("channel_versions") or {}
+    return {channel: version_text(versions.get(channel)) for channel in counters}
+
+
+async def _give_up(call: Call, key: CheckpointKey, created: bool, lost: Mapping[str, str]) -> None:
+    """Leave nothing of a checkpoint that cannot be stored whole, and say so."""
+    if created:
+        await call.io.delete("checkpoints", key.query())
+    raise MissingChannelValueError(*key, sorted(lost.items()))
 
 
 class _SplitPut:
@@ -170,27 +181,26 @@ class _SplitPut:
         self.call, self.key, self.checkpoint = call, key, checkpoint
         self.fields, self.new_versions = fields, new_versions
         self.values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
-        # Channels that nothing in this checkpoint holds: its ancestors do.
-        self.rebuilt: Mapping[str, Any] = metadata.get(COUNTERS) or {}
+        self.rebuilt = _rebuilt(checkpoint, metadata.get(COUNTERS) or ())
 
     async def store(self, parent: Parent) -> None:
         """Write the checkpoint; again, on its own, if its parent was removed meanwhile."""
         own: set[str] = set()
-        for _ in range(_ATTEMPTS):
+        created = False
+        for attempt in range(_ATTEMPTS):
             plan = await self._plan(parent, own)
             documents = await self._measured(plan)
             stamped = await self._write_values(plan, documents, parent)
-            created, proven = await self._commit(plan, parent)
-            if proven:
+            done = await self._commit(plan, parent)
+            created |= done.created
+            if done.proven:
                 break
-            await self._check_can_stand_alone(plan, created)
+            lost = self._not_in_hand(plan)
+            if lost or attempt + 1 == _ATTEMPTS:
+                lost = lost or {entry.channel: entry.holds for entry, _ in plan.written}
+                await _give_up(self.call, self.key, created, lost)
             own |= {entry.channel for entry in plan.carried}
             parent = Parent(LAYOUT, {}, stored=False)
-        else:
-            if created:
-                await self.call.io.delete("checkpoints", self.key.query())
-            missing = [(entry.channel, entry.version) for entry, _ in plan.written]
-            raise MissingChannelValueError(*self.key, missing)
         known = Parent(LAYOUT, plan.manifest(), stamped, digests=plan.digests())
         self.call.io.memory.remember(self.key, known)
 
@@ -215,7 +225,7 @@ class _SplitPut:
             for document in of_entry:
                 where = "its value document"
                 if entry.parts is not None:
-                    where = f"part {document['part'] + 1} of {entry.parts} of its value"
+                    where = describe_part(self.call.codec, parts, document["part"])
                 await _check_payload(self.call, document, where)
             documents += of_entry
         what = "its metadata, or the number of its channels"
@@ -245,22 +255,15 @@ class _SplitPut:
         await restamp(self.call, renewed, stamp)
         return oldest
 
-    async def _commit(self, plan: Plan, parent: Parent) -> tuple[bool, bool]:
-        """Write the checkpoint document; tell whether it is new, and proven whole."""
-        updates = [Update(self.key.query(), {"$set": self.fields}, upsert=True)]
-        prove = bool(self.rebuilt or plan.carried or plan.written)
-        if prove and parent.stored:
+    async def _commit(self, plan: Plan, parent: Parent) -> Committed:
+        parent_key = None
+        if parent.stored and (self.rebuilt or plan.carried or plan.written):
             parent_key = self.key._replace(checkpoint_id=self.fields["parent_checkpoint_id"])
-            undoomed = {**parent_key.query(), DOOMED: {"$exists": False}}
-            # Changes nothing: it asks whether the parent is there, after the insert.
-            updates.append(Update(undoomed, {"$set": {"layout": LAYOUT}}))
-        done = await self.call.io.update("checkpoints", updates)
-        created = bool(done.inserted)
-        if prove and parent.stored:
-            return created, done.matched + done.inserted == len(updates)
-        if plan.written:
-            return created, await self._all_stored(plan)
-        return created, True
+        done = await commit(self.call, self.key, self.fields, relies_on=parent_key)
+        if parent_key is None and plan.written and not await self._all_stored(plan):
+            # The thread was deleted while it began.
+            done = done._replace(proven=False)
+        return done
 
     async def _all_stored(self, plan: Plan) -> bool:
         """Whether the values of a checkpoint without a parent are there: once a thread."""
@@ -273,20 +276,13 @@ class _SplitPut:
         }
         return found == wanted
 
-    async def _check_can_stand_alone(self, plan: Plan, created: bool) -> None:
-        """Fail, leaving nothing, when what was removed is not in our hands."""
-        lost = {
-            entry.channel: entry.version
-            for entry in plan.carried
-            if entry.channel not in self.values
+    def _not_in_hand(self, plan: Plan) -> dict[str, str]:
+        """What a checkpoint without its parent would lack, by channel."""
+        carried = {entry.channel: entry.holds for entry in plan.carried}
+        unknown = {
+            channel: version for channel, version in carried.items() if channel not in self.values
         }
-        versions = self.checkpoint.get("channel_versions") or {}
-        lost.update({channel: str(versions.get(channel)) for channel in self.rebuilt})
-        if not lost:
-            return
-        if created:
-            await self.call.io.delete("checkpoints", self.key.query())
-        raise MissingChannelValueError(*self.key, sorted(lost.items()))
+        return {**unknown, **self.rebuilt}
 
 
 def _size_of(values: Mapping[str, Any]) -> Callable[[], int]:

@@ -81,7 +81,8 @@ class MissingChannelValueError(MongoDBSaverError):
         thread_id: The thread.
         checkpoint_ns: The namespace.
         checkpoint_id: The checkpoint that names the values.
-        missing: The `(channel, version)` pairs that were not found.
+        missing: The `(channel, version)` pairs that were not found; for a delta channel
+            whose history was cut off, from where on, in words, instead of the version.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class MissingChannelValueError(MongoDBSaverError):
         self.checkpoint_ns = checkpoint_ns
         self.checkpoint_id = checkpoint_id
         self.missing = list(missing)
-        names = ", ".join(f"{channel!r} at version {version!r}" for channel, version in missing)
+        names = ", ".join(f"{channel!r} ({version})" for channel, version in missing)
         super().__init__(
             f"Checkpoint {checkpoint_id!r} of thread {thread_id!r} (namespace "
             f"{checkpoint_ns!r}) cannot be read whole: {names} not found in the channel "

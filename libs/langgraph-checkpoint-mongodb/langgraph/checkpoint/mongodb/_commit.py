@@ -1,0 +1,84 @@
+"""The commit point of a put, and what makes it safe beside a prune or a delete.
+
+A checkpoint is there when its own document is, which is written last, after the values
+that it names. Some of those may not be written by the put, but carried over from its
+parent; and the value of a delta channel is rebuilt from its ancestors. So the parent, and
+what it names, must not vanish meanwhile. Without transactions:
+
+* Whoever removes checkpoints marks them `doomed` first. Only then it looks what the
+  checkpoints that stay still need, takes the mark off that, and deletes the rest.
+* A put that relies on its parent sends three updates in one ordered command: its own
+  document, marked `unproven`; an update that fails, and so ends the command, unless the
+  parent is there and not doomed; and one that takes the mark off again.
+
+If the parent was found, whoever removes it later sees the new checkpoint and keeps what
+it needs. If not, the put stores everything again under keys of its own, or fails. In
+between, and after a crash there, readers that miss a value of an unproven checkpoint
+answer as if it were not there.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from bson import ObjectId
+
+from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
+from langgraph.checkpoint.mongodb._port import Call, Update
+from langgraph.checkpoint.mongodb._ttl import now
+
+__all__ = ["DOOMED", "UNPROVEN", "Committed", "commit", "long_ago"]
+
+DOOMED = "doomed"
+"""Field of a checkpoint that is being removed: the tokens of those who remove it."""
+
+UNPROVEN = "unproven"
+"""Field of a checkpoint whose parent has not been found there yet."""
+
+# What takes longer was ended by a crash.
+_AT_MOST = timedelta(hours=1)
+
+
+class Committed(NamedTuple):
+    """What became of a commit: whether the document is new, and the parent was there."""
+
+    created: bool
+    proven: bool
+
+
+def long_ago() -> ObjectId:
+    """An id of an hour ago: what began before was ended by a crash, if not by itself."""
+    return ObjectId.from_datetime(now() - _AT_MOST)
+
+
+async def commit(
+    call: Call, key: CheckpointKey, fields: Document, *, relies_on: CheckpointKey | None
+) -> Committed:
+    """Write a checkpoint document.
+
+    Args:
+        call: What the call works with.
+        key: The checkpoint's key.
+        fields: The other fields of its document.
+        relies_on: The parent, if the checkpoint is worth nothing without it.
+    """
+    if relies_on is None:
+        update = Update(key.query(), {"$set": fields}, upsert=True)
+        done = await call.io.update("checkpoints", [update])
+        return Committed(bool(done.inserted), proven=True)
+    there = {**relies_on.query(), DOOMED: {"$not": {"$gte": long_ago()}}}
+    updates = [
+        Update(key.query(), {"$set": {**fields, UNPROVEN: True}}, upsert=True),
+        # Finds nothing: then it would insert a second document with the key of the first,
+        # which the unique index refuses.
+        Update(
+            there,
+            {"$setOnInsert": {"checkpoint_id": key.checkpoint_id}},
+            upsert=True,
+            required=True,
+        ),
+        Update(key.query(), {"$unset": {UNPROVEN: ""}}),
+    ]
+    done = await call.io.update("checkpoints", updates)
+    return Committed(bool(done.inserted), proven=not done.stopped)
