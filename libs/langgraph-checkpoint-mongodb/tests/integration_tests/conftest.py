@@ -69,3 +69,18 @@ def fail_command(mongo_client: MongoClient[dict[str, Any]]) -> FailCommand:
             configure("off")
 
     return failing
+
+
+@pytest.fixture
+def mongod(mongo_client: MongoClient[dict[str, Any]]) -> None:
+    """Skips on servers that only imitate MongoDB: they plan queries in their own way."""
+    if not mongo_client.admin.command("buildInfo")["gitVersion"].strip("0"):
+        pytest.skip("the server is an emulation: set MONGODB_URI to a MongoDB server")
+
+
+@pytest.fixture
+def ttl_monitor(mongod: None, mongo_client: MongoClient[dict[str, Any]]) -> None:
+    """Skips where the server looks for expired documents more rarely than every second."""
+    asked = mongo_client.admin.command({"getParameter": 1, "ttlMonitorSleepSecs": 1})
+    if asked["ttlMonitorSleepSecs"] > 1:
+        pytest.skip("slow TTL monitor: start mongod with --setParameter ttlMonitorSleepSecs=1")
