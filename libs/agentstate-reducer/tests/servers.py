@@ -1,0 +1,103 @@
+"""Servers for tests: given by the environment, or started here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+START_LIMIT = 60.0
+
+NO_MONGODB = (
+    "no MongoDB: the embedded server (dev dependency secantusdb) and the MongoDB saver need "
+    "Python 3.11 to 3.13; run the tests with one of those"
+)
+NO_POSTGRES = (
+    "no PostgreSQL: set POSTGRES_URI, or run `python tests/with_postgres.py uv run pytest`, which "
+    "starts the one that `apt-get install postgresql` brings"
+)
+
+
+@contextlib.contextmanager
+def mongodb() -> Iterator[str]:
+    """Yield the address of a MongoDB server, `MONGODB_URI` or an embedded one."""
+    pytest.importorskip("langgraph.checkpoint.mongodb", reason=NO_MONGODB)
+    given = os.environ.get("MONGODB_URI")
+    if given:
+        yield given
+        return
+    pytest.importorskip("secantus", reason=NO_MONGODB)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="mongodb-", ignore_cleanup_errors=True) as folder:
+        log = Path(folder, "log")
+        with log.open("wb") as sink:
+            server = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "secantus", "--host", "127.0.0.1"),
+                    *("--port", str(port), "--storage-path", str(Path(folder, "data"))),
+                ],
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            _wait(server, port, log)
+            yield f"mongodb://127.0.0.1:{port}/?directConnection=true"
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_LIMIT
+    while server.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"the embedded MongoDB did not start: {log.read_text(errors='replace')}")
+
+
+def postgres_uri() -> str:
+    """Return the address of a PostgreSQL server, or skip the test."""
+    uri = os.environ.get("POSTGRES_URI")
+    if not uri:
+        pytest.skip(NO_POSTGRES)
+    return uri
+
+
+@contextlib.contextmanager
+def postgres_database() -> Iterator[str]:
+    """Yield the address of an empty database, dropped afterwards."""
+    import psycopg
+    from psycopg.conninfo import make_conninfo
+
+    server, name = postgres_uri(), f"reducer_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}"'.encode())
+        try:
+            yield make_conninfo(server, dbname=name)
+        finally:
+            admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
+
+
+@contextlib.contextmanager
+def mongodb_database(uri: str) -> Iterator[str]:
+    """Yield the name of an unused database, dropped afterwards."""
+    from pymongo import MongoClient
+
+    name = f"reducer_{uuid.uuid4().hex[:12]}"
+    try:
+        yield name
+    finally:
+        with MongoClient[dict[str, object]](uri) as client:
+            client.drop_database(name)
