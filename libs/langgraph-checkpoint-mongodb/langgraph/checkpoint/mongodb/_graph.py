@@ -113,10 +113,16 @@ class Graph:
 
     async def _rebuilt_from(self, key: CheckpointKey, channels: set[str]) -> set[CheckpointKey]:
         document = self._documents[key]
-        counted = native_metadata(document, COUNTERS)
+        counters = native_metadata(document, COUNTERS)
+        # A channel that was never written is counted, too, without an update.
+        counted = {
+            channel
+            for channel, (type_, data) in counters.items()
+            if self._call.codec.loads((type_, data))[0]
+        }
         chain = self._chain(key)
-        if not channels <= set(counted):
-            # Not counted: its value is inline, or it was never written.
+        if not channels <= counted:
+            # Its value is inline, or was never written, or not since the snapshot.
             inline = await chain.inline(document)
             versions = inline.get("channel_versions") or {}
             values = inline.get("channel_values") or {}

@@ -6,7 +6,7 @@ while others remove checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -82,8 +82,8 @@ async def put(
         split = _SplitPut(call, key, checkpoint, metadata, fields, new_versions)
         await split.store(parent)
     else:
-        relies = parent.stored and bool(metadata.get(COUNTERS))
-        await _put_whole(call, key, checkpoint, fields, relies)
+        rebuilt = _rebuilt(checkpoint, metadata)
+        await _put_whole(call, key, checkpoint, fields, rebuilt if parent.stored else {})
     return config_of(key)
 
 
@@ -130,24 +130,29 @@ def _common_fields(call: Call, parent_id: str | None, metadata: CheckpointMetada
 
 
 async def _put_whole(
-    call: Call, key: CheckpointKey, checkpoint: Checkpoint, fields: Document, relies: bool
+    call: Call,
+    key: CheckpointKey,
+    checkpoint: Checkpoint,
+    fields: Document,
+    rebuilt: Mapping[str, str],
 ) -> None:
     """Store a checkpoint of a thread that began in the whole layout."""
     values = checkpoint.get("channel_values") or {}
     fields |= await call.io.offload(_size_of(values), whole_fields, call.codec, checkpoint)
     what = f"its {len(values)} channel values, which this thread's old layout keeps together"
     await _check_checkpoint(call, key, fields, what)
-    parent_key = key._replace(checkpoint_id=fields["parent_checkpoint_id"]) if relies else None
+    parent_key = key._replace(checkpoint_id=fields["parent_checkpoint_id"]) if rebuilt else None
     done = await commit(call, key, fields, relies_on=parent_key)
     if not done.proven:
-        await _give_up(call, key, done.created, _rebuilt(checkpoint, fields["metadata"][COUNTERS]))
+        await _give_up(call, key, done.created, rebuilt)
     call.io.memory.remember(key, Parent(1, {}, fields.get("created_at")))
 
 
-def _rebuilt(checkpoint: Checkpoint, counters: Iterable[str]) -> dict[str, str]:
+def _rebuilt(checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> dict[str, str]:
     """The delta channels that only a checkpoint's ancestors hold, with their versions."""
     versions = checkpoint.get("channel_versions") or {}
-    return {channel: version_text(versions.get(channel)) for channel in counters}
+    # A channel that was never written is counted, too.
+    return {channel: version_text(versions[channel]) for channel in counters if channel in versions}
 
 
 async def _give_up(call: Call, key: CheckpointKey, created: bool, lost: Mapping[str, str]) -> None:
@@ -181,7 +186,7 @@ class _SplitPut:
         self.call, self.key, self.checkpoint = call, key, checkpoint
         self.fields, self.new_versions = fields, new_versions
         self.values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
-        self.rebuilt = _rebuilt(checkpoint, metadata.get(COUNTERS) or ())
+        self.rebuilt = _rebuilt(checkpoint, metadata)
 
     async def store(self, parent: Parent) -> None:
         """Write the checkpoint; again, on its own, if its parent was removed meanwhile."""
