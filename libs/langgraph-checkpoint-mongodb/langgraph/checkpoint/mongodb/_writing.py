@@ -152,7 +152,7 @@ def _rebuilt(checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> dict[str, s
     """The delta channels that only a checkpoint's ancestors hold, with their versions."""
     versions = checkpoint.get("channel_versions") or {}
     # A channel that was never written is counted, too.
-    return {channel: version_text(versions[channel]) for channel in counters if channel in versions}
+    return {channel: version_text(versions[channel]) for channel in counted if channel in versions}
 
 
 async def _give_up(call: Call, key: CheckpointKey, created: bool, lost: Mapping[str, str]) -> None:
