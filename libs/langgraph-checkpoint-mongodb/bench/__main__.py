@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.environments import REQUIREMENTS, MissingToolError, environment
+from bench.environments import REQUIREMENTS, MissingToolError, prepare
 from bench.plan import TITLES, passes
 from bench.report import Report
 from bench.run import Contestant, Crew, run_workload
@@ -50,7 +50,7 @@ def _run(given: argparse.Namespace, console: Console, stack: ExitStack) -> Repor
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         making = progress.add_task("environments", total=len(given.peers))
         for peer in given.peers:
-            environment(peer, fresh=given.fresh)
+            prepare(peer, fresh=given.fresh)
             progress.advance(making)
         plans = {workload: passes(workload, given.quick) for workload in given.only}
         runs = {name: sum(p.repeat for p in plan) for name, plan in plans.items()}

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 LIBRARY = Path(__file__).parent.parent
+LIBRARY_NAME = "langgraph-checkpoint-mongodb"
 # The same LangGraph and drivers for all; what they resolved to stands in the result.
 COMMON = ["langgraph", "langgraph-checkpoint"]
 REQUIREMENTS = {
@@ -38,8 +39,19 @@ def home() -> Path:
     return cache / "langgraph-checkpoint-mongodb-bench"
 
 
-def environment(peer: str, *, fresh: bool = False) -> Path:
-    """Return the interpreter of a peer's environment, making the environment when needed.
+def interpreter(peer: str) -> Path:
+    """Return the interpreter of a peer's environment, which `prepare` makes.
+
+    Args:
+        peer: A key of `REQUIREMENTS`.
+    """
+    wanted = "\n".join([sys.version, *REQUIREMENTS[peer]])
+    digest = hashlib.sha256(wanted.encode()).hexdigest()[:10]
+    return home() / f"{peer}-{digest}" / "bin" / "python"
+
+
+def prepare(peer: str, *, fresh: bool = False) -> None:
+    """Make a peer's environment when needed, and install this checkout as it is now in ours.
 
     Args:
         peer: A key of `REQUIREMENTS`.
@@ -48,16 +60,15 @@ def environment(peer: str, *, fresh: bool = False) -> Path:
     Raises:
         MissingToolError: When uv is missing or cannot install the peer.
     """
-    wanted = REQUIREMENTS[peer] + (["-e", str(LIBRARY)] if peer == "ours" else [])
-    digest = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:10]
-    folder = home() / f"{peer}-{digest}"
-    interpreter = folder / "bin" / "python"
-    ready = folder / "ready"
+    python = interpreter(peer)
+    ready = python.parents[1] / "ready"
+    install = [uv(), "pip", "install", "-q", "--python", str(python)]
     if fresh or not ready.exists():
-        _run([uv(), "venv", "-q", "--clear", "--python", sys.executable, str(folder)])
-        _run([uv(), "pip", "install", "-q", "--python", str(interpreter), *wanted])
+        _run([uv(), "venv", "-q", "--clear", "--python", sys.executable, str(python.parents[1])])
+        _run([*install, *REQUIREMENTS[peer]])
         ready.touch()
-    return interpreter
+    if peer == "ours":  # a copy: the checkout may change while the benchmark runs
+        _run([*install, "--reinstall-package", LIBRARY_NAME, str(LIBRARY)])
 
 
 def _run(command: list[str]) -> None:

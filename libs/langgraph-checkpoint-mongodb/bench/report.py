@@ -68,7 +68,8 @@ class Report:
         """Print a table for each workload, the promises, and what the reader must know."""
         for workload in dict.fromkeys(outcome.workload for outcome in self.outcomes):
             console.print(self._table(workload))
-        if judged := verdicts(self.outcomes):
+        judged = [] if self.quick else verdicts(self.outcomes)
+        if judged:
             console.print(_promises(judged))
         console.print(
             f"Times are noise beyond their ratios; (x 0.97) is the ratio to {BASE}, "

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import IO, Any, cast
 
-from bench.environments import environment
+from bench.environments import interpreter
 from bench.job import Job
 from bench.plan import Pass
 from bench.servers import Server
@@ -61,9 +61,9 @@ class Worker:
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - until `close`
-        interpreter = str(environment(contestant.peer))
+        python = str(interpreter(contestant.peer))
         self._process = subprocess.Popen(
-            [interpreter, "-P", "-W", "ignore", str(ENTRY), contestant.peer, contestant.face],
+            [python, "-P", "-W", "ignore", str(ENTRY), contestant.peer, contestant.face],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -134,7 +134,8 @@ def _late(figure: str) -> Target:
     return Target("W9", figure, "at most 10 ms later than idle", limit)
 
 
-STATE = 17_000_000  # bytes: the state of W7
+# Bytes: the state of W7 as the serializer writes it, and 1 % for the documents around it.
+TWICE_THE_STATE = 2 * 17_052_000 * 1.01
 TARGETS = [
     _most("W1", "sent_per_step", "under 5 kB", 5_000),
     _most("W1s", "sent_per_step", "under 5 kB", 5_000),
@@ -154,8 +155,8 @@ TARGETS = [
     _most("W5", "list_peak_memory", "under 200 MB", 200e6),
     _faster("0.5.1"),
     _faster("postgres"),
-    _most("W7", "input_sent", "twice the state", 2 * STATE),
-    _most("W7", "nodes_sent", "twice the state", 2 * STATE),
+    _most("W7", "input_sent", "twice the state", TWICE_THE_STATE),
+    _most("W7", "nodes_sent", "twice the state", TWICE_THE_STATE),
     _most("W8", "commands", "4", 4),
     _ratio("W8", "ms", "postgres", 2),
     _late("put_writes_late_ms"),

@@ -46,7 +46,7 @@ class LargeChannels:
         State = TypedDict("State", {"a": kind, "b": kind, "c": kind, "n": int})  # noqa: UP013
         steps = stage.size(20, 2)
         graph = looping(State, stage.face, stage.face.saver, count, steps)
-        large = {name: self._make(5 * MB, seed) for seed, name in enumerate("abc")}
+        large = {name: self._make(stage.size(5 * MB, MB), seed) for seed, name in enumerate("abc")}
         await stage.face.invoke(graph, {**large, "n": steps - 1}, thread("large"))
         with stage.meter.measure() as span:
             await stage.face.invoke(graph, {"n": 0}, thread("large"))
@@ -66,7 +66,7 @@ class UnchangingChannel:
         config = thread("unchanging")
         graph = looping(Document, stage.face, stage.face.saver, count, steps)
         empty = stage.stored()
-        given = {"doc": lines(10 * MB), "n": 0}
+        given = {"doc": lines(stage.size(10 * MB, 2 * MB)), "n": 0}
         with stage.meter.measure() as writing:
             await stage.face.invoke(graph, given, config)
         del given
