@@ -152,6 +152,7 @@ def _rebuilt(checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> dict[str, s
     """The delta channels that only a checkpoint's ancestors hold, with their versions."""
     versions = checkpoint.get("channel_versions") or {}
     # A channel that was never written is counted, too.
+    counted = metadata.get(COUNTERS) or {}
     return {channel: version_text(versions[channel]) for channel in counted if channel in versions}
 
 
