@@ -1,6 +1,6 @@
 # The front door. It needs Python 3.11 or newer and make; everything else it installs into
 # .venv* folders. What is done to a library stands in that library's justfile, once.
-# A target prints the commands it runs; MONGODB_URI names a server of yours to use.
+# MONGODB_URI names a server of yours to use.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,12 +18,9 @@ export PATH := $(CURDIR)/.venv-uv/bin:$(CURDIR)/.venv/bin:$(PATH)
 # An environment that happens to be active is none of this project's.
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
-# Before a command that needs a server: nothing with MONGODB_URI, else an embedded server.
-WITH_SERVER := $(if $(MONGODB_URI),,uv run --no-sync --project $(SAVER) python $(SAVER)/tests/embedded.py)
-
 .PHONY: help
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .venv-uv/bin/uv:
 	$(PYTHON) -m venv .venv-uv
@@ -52,11 +49,15 @@ test: test-saver test-reducer test-tools ## All tests, on MONGODB_URI or an embe
 test-saver: setup-saver
 	just $(SAVER)/tests
 
-test-reducer: setup-reducer $(if $(MONGODB_URI),,setup-saver)
-	$(WITH_SERVER) just $(REDUCER)/tests
+test-reducer: setup-reducer
+	just $(REDUCER)/tests
 
 test-tools: .venv/installed
 	pytest
+
+.PHONY: test-postgres
+test-postgres: setup-reducer ## The reducer's tests, with a private PostgreSQL server too
+	$(PYTHON) $(REDUCER)/tests/with_postgres.py just $(REDUCER)/tests
 
 .PHONY: test-matrix $(SERVER_VERSIONS:%=test-on-%)
 test-matrix: $(SERVER_VERSIONS:%=test-on-%) ## The server tests on MongoDB 6.0, 7.0 and the 8.2 emulation
@@ -76,21 +77,35 @@ test-lowest: setup-saver ## The tests with the oldest dependencies promised to w
 test-newest: setup-saver ## The tests with the newest dependencies there are
 	just $(SAVER)/newest_tests
 
-.PHONY: lint typecheck format
-lint: setup ## Style and format of code, scripts and workflows
+.PHONY: lint lint-repository lint-saver lint-reducer
+lint: lint-repository lint-saver lint-reducer ## Style and format of code, scripts and workflows
+
+lint-repository: .venv/installed
 	ruff check .
 	ruff format --check .
 	shellcheck .ci/run
 	check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	zizmor --offline --quiet --pedantic .github
+
+lint-saver: setup-saver
 	just $(SAVER)/lint
+
+lint-reducer: setup-reducer
 	just $(REDUCER)/lint
 
-typecheck: setup ## mypy, strict
+.PHONY: typecheck typecheck-repository typecheck-saver typecheck-reducer
+typecheck: typecheck-repository typecheck-saver typecheck-reducer ## mypy, strict
+
+typecheck-repository: .venv/installed
 	mypy
+
+typecheck-saver: setup-saver
 	just $(SAVER)/typing
+
+typecheck-reducer: setup-reducer
 	just $(REDUCER)/typing
 
+.PHONY: format
 format: setup ## Mend style and format
 	ruff check --fix .
 	ruff format .
