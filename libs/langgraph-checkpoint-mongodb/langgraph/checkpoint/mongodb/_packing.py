@@ -27,25 +27,16 @@ _TYPE_PREFIX = "split:"
 _VERSION = re.compile(r"(0{13}\d{19})\.(\d{16})", re.ASCII)
 
 
-class _Table:
-    """Distinct items in order of appearance."""
+class _Table(dict[Any, int]):
+    """The places of distinct items, in order of appearance."""
 
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self._places: dict[tuple[type, Any], int] = {}
+    def __missing__(self, item: Any) -> int:
+        place = self[item] = len(self)
+        return place
 
     def places(self, items: Iterable[Any]) -> list[int]:
         """The places of items, new ones added."""
-        return [self._place(item) for item in items]
-
-    def _place(self, item: Any) -> int:
-        # By type as well: 1 and 1.0 are one key of a dict, but two versions.
-        key = (type(item), item)
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = len(self.items)
-            self.items.append(item)
-        return place
+        return [self[item] for item in items]
 
 
 def pack_checkpoint(codec: Codec, checkpoint: Checkpoint, inline: Mapping[str, Any]) -> Typed:
@@ -68,7 +59,7 @@ def pack_checkpoint(codec: Codec, checkpoint: Checkpoint, inline: Mapping[str, A
     names, versions = _Table(), _Table()
 
     def pack(of_channels: Mapping[str, Any]) -> list[list[int]]:
-        return [names.places(of_channels), versions.places(of_channels.values())]
+        return [names.places(of_channels), versions.places(map(_key, of_channels.values()))]
 
     channel_versions = rest.pop("channel_versions", None)
     seen = rest.pop("versions_seen", None)
@@ -79,8 +70,8 @@ def pack_checkpoint(codec: Codec, checkpoint: Checkpoint, inline: Mapping[str, A
         _ABSENT if updated is _ABSENT else updated and names.places(updated),
         [names.places(inline), list(inline.values())],
     ]
-    table = [_shortened(version) for version in versions.items]
-    type_, data = codec.dumps([names.items, table, *packed, rest])
+    table = [_shortened(version) for version in versions]
+    type_, data = codec.dumps([list(names), table, *packed, rest])
     return _TYPE_PREFIX + type_, data
 
 
@@ -124,10 +115,16 @@ def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Checkpoint:
     return cast(Checkpoint, checkpoint)
 
 
-def _shortened(version: Any) -> Any:
-    if isinstance(version, str) and (match := _VERSION.fullmatch(version)):
-        return [int(match[1]), int(match[2])]
-    return version
+def _key(version: Any) -> Any:
+    # By type as well: 1 and 1.0 are one key of a dict, but two versions.
+    return version if type(version) is str else (type(version), version)
+
+
+def _shortened(key: Any) -> Any:
+    if type(key) is not str:
+        return key[1]
+    match = _VERSION.fullmatch(key)
+    return key if match is None else [int(match[1]), int(match[2])]
 
 
 def _restored(version: Any) -> Any:
