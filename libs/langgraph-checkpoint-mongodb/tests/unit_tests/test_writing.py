@@ -1,0 +1,464 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from mongomock.filtering import filter_applies
+from pymongo.errors import AutoReconnect
+
+from langgraph.checkpoint.mongodb import (
+    ChannelTooLargeError,
+    CheckpointTooLargeError,
+    MissingChannelValueError,
+)
+from langgraph.checkpoint.mongodb._codec import Codec
+from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN
+from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
+from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry
+from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._port import Call, Updated, run
+from langgraph.checkpoint.mongodb._ttl import now
+from langgraph.checkpoint.mongodb._writing import COUNTERS, put, put_writes
+from tests.support import checkpoint, thread
+from tests.unit_tests.scripted import ScriptedPort
+
+MB = 1024 * 1024
+LARGE = "x" * 2 * INLINE_VALUE_BYTES
+V1, V2 = f"{1:032d}.{1:016d}", f"{2:032d}.{2:016d}"
+PARENT = CheckpointKey("t", "", "1")
+KEY = CheckpointKey("t", "", "2")
+ENTRY = ManifestEntry("large", V1, len(LARGE) + 3)
+INSERTED, UPDATED = Updated(1), Updated(0)
+STOPPED = Updated(1, stopped=True)
+
+
+def put_second(
+    port: ScriptedPort,
+    values: Mapping[str, Any],
+    versions: Mapping[str, Any],
+    *,
+    new: Mapping[str, Any] | None = None,
+    metadata: Any = None,
+    ttl: int | None = None,
+) -> Any:
+    """Put checkpoint 2 after checkpoint 1; `new` is every channel unless given."""
+    made = checkpoint(values, versions, id="2")
+    call = Call(port, Codec(JsonPlusSerializer()), ttl)
+    new_versions: Any = versions if new is None else new
+    metadata = metadata or {"step": 1}
+    config = thread("t", checkpoint_id="1")
+    return run(put(call, config, made, metadata, new_versions))
+
+
+def knowing(*script: tuple[str, Any], parent: Parent | None = None, **options: Any) -> ScriptedPort:
+    """A port whose memory knows the parent, which holds `large` at version 1."""
+    port = ScriptedPort(*script, **options)
+    port.memory.remember(PARENT, parent or Parent(2, {"large": ENTRY}))
+    return port
+
+
+def committed(port: ScriptedPort) -> Document:
+    """The fields that the last commit set."""
+    (*_, update) = [
+        one for one in port.asked if one.method == "update" and one.role == "checkpoints"
+    ]
+    fields: Document = update.given[0].update["$set"]
+    return fields
+
+
+def inserted(port: ScriptedPort) -> list[Document]:
+    return [document for one in port.asked if one.method == "insert" for document in one.given]
+
+
+# ------------------------------------------------------------------ commands of a step
+
+
+def test_a_step_of_small_channels_is_one_update_of_one_document() -> None:
+    port = knowing(("update", INSERTED))
+    put_second(port, {"small": 1}, {"small": V2})
+    (asked,) = port.asked
+    (update,) = asked.given
+    assert (update.query, update.upsert) == (KEY.query(), True)
+
+
+def test_a_large_value_is_written_before_the_checkpoint_that_names_it() -> None:
+    port = knowing(("insert", []), ("update", INSERTED))
+    put_second(port, {"large": LARGE}, {"large": V2})
+    assert port.methods == ["values.insert", "checkpoints.update"]
+    assert [document["version"] for document in inserted(port)] == [V2]
+    assert [entry["version"] for entry in committed(port)["channels"]] == [V2]
+
+
+def test_a_large_value_that_did_not_change_is_not_written_again() -> None:
+    port = knowing(("update", INSERTED))
+    put_second(port, {"large": LARGE, "n": 2}, {"large": V1, "n": V2}, new={"n": V2})
+    assert port.methods == ["checkpoints.update"]
+    assert committed(port)["channels"] == [ENTRY.to_document()]
+
+
+def test_the_put_after_a_put_asks_nothing() -> None:
+    port = knowing(("insert", []), ("update", INSERTED))
+    put_second(port, {"large": LARGE}, {"large": V2})
+    port.play_on(("update", INSERTED))
+    call = Call(port, Codec(JsonPlusSerializer()), None)
+    third = checkpoint({"large": LARGE}, {"large": V2}, id="3")
+    run(put(call, thread("t", checkpoint_id="2"), third, {}, {}))
+    assert [entry["version"] for entry in committed(port)["channels"]] == [V2]
+
+
+def test_a_put_answers_the_config_of_its_checkpoint() -> None:
+    port = knowing(("update", INSERTED))
+    assert put_second(port, {}, {}) == {"configurable": KEY._asdict()}
+
+
+def test_a_run_is_noted_where_it_can_be_found() -> None:
+    port = knowing(("update", INSERTED))
+    put_second(port, {}, {}, metadata={"run_id": "r1"})
+    assert committed(port)["run_id"] == "r1"
+
+
+def test_values_that_are_not_written_are_not_named() -> None:
+    port = knowing(("insert", AutoReconnect("gone")))
+    with pytest.raises(AutoReconnect):
+        put_second(port, {"large": LARGE}, {"large": V2})
+    assert port.methods == ["values.insert"]
+    assert port.memory.parent(KEY) is None
+
+
+def test_a_commit_that_failed_is_not_remembered() -> None:
+    port = knowing(("update", AutoReconnect("gone")))
+    with pytest.raises(AutoReconnect):
+        put_second(port, {"small": 1}, {"small": V2})
+    assert port.memory.parent(KEY) is None
+
+
+# ------------------------------------------------------------------ what is known of the parent
+
+
+def first_put(port: ScriptedPort) -> None:
+    call = Call(port, Codec(JsonPlusSerializer()), None)
+    run(put(call, thread("t"), checkpoint({}, {}, id="1"), {}, {}))
+
+
+def test_a_first_checkpoint_asks_once_whether_its_thread_is_new() -> None:
+    port = ScriptedPort(("find", []), ("update", INSERTED))
+    first_put(port)
+    assert port.asked[0].given == {"thread_id": "t"}
+    assert committed(port)["layout"] == 2
+
+
+def test_after_a_read_that_found_nothing_it_asks_nothing() -> None:
+    port = ScriptedPort(("update", INSERTED))
+    port.memory.note_layout("t", 2)
+    first_put(port)
+    assert port.methods == ["checkpoints.update"]
+
+
+def test_an_unknown_parent_is_read_from_the_primary_without_its_state() -> None:
+    found = {"layout": 2, "channels": [ENTRY.to_document()]}
+    port = ScriptedPort(("find", [found]), ("update", INSERTED))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+    asked = port.asked[0]
+    assert (asked.given, asked.options["fresh"]) == (PARENT.query(), True)
+    assert "checkpoint" not in asked.options["fields"]
+    assert committed(port)["channels"] == [ENTRY.to_document()]
+
+
+@pytest.mark.parametrize("found", [[], [{"layout": 2, "channels": [], UNPROVEN: True}]])
+def test_after_a_parent_that_is_not_there_everything_is_written(found: Any) -> None:
+    port = ScriptedPort(
+        ("find", found),
+        ("find", [{"layout": 2}]),
+        ("insert", []),
+        ("update", INSERTED),
+        (
+            "find",
+            [{"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": f"{V1}@2"}],
+        ),
+    )
+    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+    assert [document["channel"] for document in inserted(port)] == ["large"]
+
+
+def test_a_thread_of_the_whole_layout_goes_on_in_it() -> None:
+    port = knowing(("update", INSERTED), parent=Parent(1, {}))
+    put_second(port, {"large": LARGE}, {"large": 2})
+    fields = committed(port)
+    assert ("layout" in fields, "channels" in fields, fields["type"]) == (False, False, "msgpack")
+    stored = JsonPlusSerializer().loads_typed((fields["type"], fields["checkpoint"]))
+    assert stored["channel_values"] == {"large": LARGE}
+    remembered = port.memory.parent(KEY)
+    assert remembered is not None
+    assert remembered.layout == 1
+
+
+# ------------------------------------------------------------------ relying on the parent
+
+
+def test_what_relies_on_its_parent_requires_it_in_the_same_command() -> None:
+    port = knowing(("update", INSERTED))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+    own, parent, proof = port.asked[-1].given
+    assert own.update["$set"][UNPROVEN] is True
+    assert parent.required
+    assert (proof.query, proof.update) == (KEY.query(), {"$unset": {UNPROVEN: ""}})
+
+
+def test_a_parent_that_is_being_removed_does_not_count() -> None:
+    port = knowing(("update", INSERTED))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+    query = port.asked[-1].given[1].query
+    assert filter_applies(query, {**PARENT.query()})  # type: ignore[no-untyped-call]
+    doomed = {**PARENT.query(), DOOMED: [ObjectId()]}
+    assert not filter_applies(query, doomed)  # type: ignore[no-untyped-call]
+
+
+def test_a_lost_parent_means_that_carried_values_are_written_under_own_keys() -> None:
+    own = {"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": f"{V1}@2"}
+    port = knowing(("update", STOPPED), ("insert", []), ("update", UPDATED), ("find", [own]))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+    assert [document["version"] for document in inserted(port)] == [f"{V1}@2"]
+    assert [entry["version"] for entry in committed(port)["channels"]] == [f"{V1}@2"]
+    assert UNPROVEN not in committed(port)
+
+
+def test_what_must_be_rebuilt_from_a_lost_parent_cannot_be_stored() -> None:
+    port = knowing(("update", STOPPED), ("delete", 1), parent=Parent(2, {}))
+    with pytest.raises(MissingChannelValueError) as failed:
+        put_second(port, {}, {"log": V1}, metadata={COUNTERS: {"log": (1, 1)}})
+    assert failed.value.missing == [("log", V1)]
+    assert (port.asked[-1].role, port.asked[-1].given) == ("checkpoints", KEY.query())
+    assert port.memory.parent(KEY) is None
+
+
+def test_a_snapshot_that_went_with_a_lost_parent_is_named() -> None:
+    held = {"log": ManifestEntry("log", V1, 10, snapshot=True)}
+    port = knowing(("update", STOPPED), ("delete", 1), parent=Parent(2, held))
+    with pytest.raises(MissingChannelValueError) as failed:
+        put_second(port, {}, {"log": V1}, new={})
+    assert failed.value.missing == [("log", V1)]
+
+
+def test_a_checkpoint_that_was_there_before_is_not_removed_by_a_put_that_fails() -> None:
+    port = knowing(("update", Updated(0, stopped=True)), parent=Parent(2, {}))
+    with pytest.raises(MissingChannelValueError):
+        put_second(port, {}, {"log": V1}, metadata={COUNTERS: {"log": (1, 1)}})
+    assert "checkpoints.delete" not in port.methods
+
+
+def test_a_delta_channel_that_was_never_written_relies_on_nothing() -> None:
+    port = knowing(("update", INSERTED), parent=Parent(2, {}))
+    put_second(port, {}, {}, metadata={COUNTERS: {"log": (0, 1)}})
+    assert len(port.asked[-1].given) == 1
+
+
+def test_a_snapshot_is_written_and_named_as_one() -> None:
+    port = knowing(("insert", []), ("update", INSERTED), parent=Parent(2, {}))
+    put_second(port, {"log": DeltaSnapshot([1])}, {"log": V2})
+    (entry,) = committed(port)["channels"]
+    assert (entry["channel"], entry["snapshot"]) == ("log", True)
+
+
+def begun(*script: tuple[str, Any]) -> ScriptedPort:
+    port = ScriptedPort(*script)
+    port.memory.note_layout("t", 2)
+    return port
+
+
+def put_first_large(port: ScriptedPort) -> None:
+    call = Call(port, Codec(JsonPlusSerializer()), None)
+    made = checkpoint({"large": LARGE}, {"large": V1}, id="2")
+    run(put(call, thread("t"), made, {}, {"large": V1}))
+
+
+def test_the_first_checkpoint_of_a_thread_looks_whether_its_values_stayed() -> None:
+    stored = {"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": V1}
+    port = begun(("insert", []), ("update", INSERTED), ("find", [stored]))
+    put_first_large(port)
+    assert (port.asked[-1].role, port.asked[-1].options["fresh"]) == ("values", True)
+    assert "value" not in port.asked[-1].options["fields"]
+
+
+def test_values_deleted_with_their_thread_while_it_began_are_written_again() -> None:
+    stored = {"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": V1}
+    port = begun(
+        ("insert", []),
+        ("update", INSERTED),
+        ("find", []),
+        ("insert", []),
+        ("update", UPDATED),
+        ("find", [stored]),
+    )
+    put_first_large(port)
+    assert len(inserted(port)) == 2
+
+
+def test_a_thread_that_is_deleted_all_the_time_is_given_up_without_a_trace() -> None:
+    attempt = [("insert", []), ("update", INSERTED), ("find", [])]
+    port = begun(*attempt, *attempt, *attempt, ("delete", 1))
+    with pytest.raises(MissingChannelValueError) as failed:
+        put_first_large(port)
+    assert failed.value.missing == [("large", V1)]
+
+
+# ------------------------------------------------------------------ sizes
+
+
+def test_nothing_is_written_when_one_channel_is_too_large() -> None:
+    port = knowing()
+    with pytest.raises(ChannelTooLargeError, match="its value document") as failed:
+        put_second(port, {"fits": LARGE, "docs": "x" * 17 * MB}, {"fits": V2, "docs": V2})
+    assert (failed.value.channel, failed.value.limit) == ("docs", 16 * MB)
+    assert failed.value.size > 17 * MB
+    assert port.asked == []
+
+
+def test_a_document_may_be_exactly_as_large_as_the_limit() -> None:
+    with pytest.raises(ChannelTooLargeError) as failed:
+        put_second(knowing(limit=5), {"large": LARGE}, {"large": V2})
+    size = failed.value.size
+    exact = knowing(("insert", []), ("update", INSERTED), limit=size)
+    put_second(exact, {"large": LARGE}, {"large": V2})
+    with pytest.raises(ChannelTooLargeError):
+        put_second(knowing(limit=size - 1), {"large": LARGE}, {"large": V2})
+
+
+def test_an_item_of_the_input_that_is_too_large_is_named() -> None:
+    port = knowing()
+    values = {"__start__": {"small": 1, "docs": "x" * 17 * MB}}
+    with pytest.raises(ChannelTooLargeError, match="docs"):
+        put_second(port, values, {"__start__": V2})
+    assert port.asked == []
+
+
+def test_items_of_the_input_that_fit_one_by_one_are_stored() -> None:
+    port = knowing(("insert", []), ("update", INSERTED))
+    values = {"__start__": {"docs": b"x" * 9 * MB, "more": b"y" * 9 * MB}}
+    put_second(port, values, {"__start__": V2})
+    assert len(inserted(port)) == 3
+
+
+def test_nothing_is_written_when_the_metadata_is_too_large() -> None:
+    port = knowing()
+    with pytest.raises(CheckpointTooLargeError, match="its metadata"):
+        put_second(port, {"large": LARGE}, {"large": V2}, metadata={"log": "x" * 17 * MB})
+    assert port.asked == []
+
+
+def test_nothing_is_written_when_the_values_of_an_old_thread_are_too_large_together() -> None:
+    port = knowing(parent=Parent(1, {}))
+    with pytest.raises(CheckpointTooLargeError, match="old layout"):
+        put_second(port, {"a": "x" * 9 * MB, "b": "y" * 9 * MB}, {"a": 2, "b": 2})
+    assert port.asked == []
+
+
+# ------------------------------------------------------------------ TTL
+
+
+def test_with_a_ttl_every_document_is_stamped_and_a_value_no_earlier_than_its_checkpoint() -> None:
+    port = knowing(("insert", []), ("update", INSERTED))
+    put_second(port, {"large": LARGE}, {"large": V2}, ttl=3600)
+    assert inserted(port)[0]["created_at"] >= committed(port)["created_at"]
+
+
+def test_without_a_ttl_nothing_is_stamped() -> None:
+    port = knowing(("insert", []), ("update", INSERTED))
+    put_second(port, {"large": LARGE}, {"large": V2})
+    assert not any("created_at" in document for document in [*inserted(port), committed(port)])
+
+
+def carried_with(stamped: datetime | None, ttl: int | None) -> ScriptedPort:
+    """Carry a value whose stamp is known, and answer what was asked."""
+    script: list[tuple[str, Any]] = [("update", UPDATED), ("update", UPDATED)]
+    port = knowing(*script, parent=Parent(2, {"large": ENTRY}, stamped))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={}, ttl=ttl)
+    return port
+
+
+def test_a_carried_value_whose_stamp_lies_in_the_past_is_stamped_anew() -> None:
+    port = carried_with(now() - timedelta(minutes=5), 3600)
+    assert port.methods == ["values.update", "checkpoints.update"]
+    (update,) = port.asked[0].given
+    assert update.update["$set"]["created_at"] >= committed(port)["created_at"]
+
+
+def test_only_what_has_a_stamp_is_stamped_anew() -> None:
+    port = carried_with(now() - timedelta(minutes=5), 3600)
+    (update,) = port.asked[0].given
+    assert update.query["created_at"] == {"$exists": True}
+    assert not update.upsert
+
+
+def test_a_carried_value_whose_stamp_lies_ahead_is_left_alone() -> None:
+    ahead = now() + timedelta(seconds=50)
+    port = knowing(("update", INSERTED), parent=Parent(2, {"large": ENTRY}, ahead))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={}, ttl=3600)
+    assert port.methods == ["checkpoints.update"]
+    remembered = port.memory.parent(KEY)
+    assert remembered is not None
+    assert remembered.stamped == ahead
+
+
+def test_a_ttl_given_up_takes_the_stamps_of_carried_values_away() -> None:
+    port = carried_with(now() + timedelta(seconds=50), None)
+    (update,) = port.asked[0].given
+    assert update.update == {"$unset": {"created_at": ""}}
+
+
+def test_a_value_that_never_expires_is_left_alone_when_a_ttl_begins() -> None:
+    port = knowing(("update", INSERTED))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={}, ttl=3600)
+    assert port.methods == ["checkpoints.update"]
+
+
+def test_a_value_that_was_there_already_is_stamped_anew() -> None:
+    port = knowing(("insert", [0]), ("update", UPDATED), ("update", INSERTED))
+    put_second(port, {"large": LARGE}, {"large": V2}, ttl=3600)
+    assert port.methods == ["values.insert", "values.update", "checkpoints.update"]
+
+
+# ------------------------------------------------------------------ pending writes
+
+
+def write(port: ScriptedPort, *writes: tuple[str, Any], ttl: int | None = None) -> None:
+    call = Call(port, Codec(JsonPlusSerializer()), ttl)
+    run(put_writes(call, thread("t", checkpoint_id="2"), writes, "task", "~path"))
+
+
+def test_no_writes_ask_nothing() -> None:
+    write(ScriptedPort())
+
+
+def test_writes_are_one_insert_that_leaves_what_is_there() -> None:
+    port = ScriptedPort(("insert", [0]))
+    write(port, ("a", 1), ("b", LARGE))
+    assert [document["idx"] for document in inserted(port)] == [0, 1]
+
+
+def test_a_special_write_replaces_and_the_others_stay() -> None:
+    port = ScriptedPort(("update", UPDATED))
+    write(port, ("a", 1), ("__error__", "e"))
+    other, error = port.asked[0].given
+    assert (list(other.update), other.query["idx"]) == (["$setOnInsert"], 0)
+    assert (list(error.update), error.query["idx"]) == (["$set"], -1)
+    assert other.upsert
+    assert error.upsert
+
+
+def test_nothing_is_written_when_one_write_is_too_large() -> None:
+    with pytest.raises(ChannelTooLargeError, match="pending write of task 'task'") as failed:
+        write(ScriptedPort(), ("a", 1), ("docs", "x" * 17 * MB))
+    assert failed.value.channel == "docs"
+
+
+def test_writes_are_stamped_only_with_a_ttl() -> None:
+    stamped, plain = ScriptedPort(("insert", [])), ScriptedPort(("insert", []))
+    write(stamped, ("a", 1), ttl=60)
+    write(plain, ("a", 1))
+    assert "created_at" in inserted(stamped)[0]
+    assert "created_at" not in inserted(plain)[0]
