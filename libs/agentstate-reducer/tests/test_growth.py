@@ -84,5 +84,6 @@ def test_a_chat_of_200_turns_stores_as_much_a_turn_late_as_early(mongodb_uri: st
 def test_a_chat_of_200_turns_stores_no_more_with_prune(mongodb_uri: str) -> None:
     from growth import measure
 
-    sizes = measure(mongodb_uri, "pruned", 200, every=40)
-    assert max(sizes.values()) < 1.1 * min(sizes.values())
+    # The window fills and is pruned every six turns: at multiples of that it is equally full.
+    sizes = measure(mongodb_uri, "pruned", 200, every=42)
+    assert max(sizes.values()) < 1.02 * min(sizes.values())

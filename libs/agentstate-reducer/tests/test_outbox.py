@@ -394,3 +394,43 @@ def test_streams_are_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) 
     for thread in ("t1", "t2", "t3"):
         handed = [t for batch, ns in hook.batches for t in batch if ns[1] == thread]
         assert handed + texts(stored(saver, thread)) == ALL[:12]
+
+
+@pytest.mark.parametrize("new_process", [False, True])
+def test_what_waits_survives_the_pruning_of_older_checkpoints(new_process: bool) -> None:
+    inner, hook = InMemorySaver(), Remember(fail=1)
+    saver = reducing(inner, hook)
+    run = Run(saver)
+    run.say(*turns(3))
+    if new_process:
+        run = Run(reducing(inner, hook))
+    newest = run.work()
+    for key in [k for k in inner.storage["t"][""] if k != newest]:
+        del inner.storage["t"][""][key]
+        inner.writes.pop(("t", "", key), None)
+    Run(reducing(inner, hook)).say(human("more", "m"))
+    assert hook.handed == ALL[:4]
+
+
+def test_a_thread_goes_on_without_the_wrapper() -> None:
+    inner, hook = InMemorySaver(), Remember(fail=99)
+    Run(reducing(inner, hook)).say(*turns(3))
+    Run(inner).say(*turns(1, start=3))
+    assert texts(stored(inner)) == ALL[4:8]
+
+
+def test_a_namespace_of_any_type_is_handed_back_as_it_was() -> None:
+    for namespace in ("x", 7, ("a", ("b", 1)), ["a", "b"], {"user": ("k", 1)}, b"x"):
+        inner, hook = InMemorySaver(), Remember(fail=1)
+        for saver in (reducing(inner, hook), reducing(inner, hook)):
+            run = Run(saver)
+            run._config = lambda at, run=run, ns=namespace: {  # type: ignore[method-assign, misc]
+                "configurable": {
+                    **run.conf,
+                    "memory_namespace": ns,
+                    **({"checkpoint_id": at} if at else {}),
+                }
+            }
+            run.say(*turns(3) if not run.messages else [human("more", "m")])
+        assert hook.batches == [(ALL[:4], namespace)]
+        assert type(hook.batches[0][1]) is type(namespace)

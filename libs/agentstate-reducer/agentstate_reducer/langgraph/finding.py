@@ -17,7 +17,7 @@ from .ports import Port
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAGE = 4
+FIRST_PAGE = 2  # mostly the run's input, and the last checkpoint of the run before
 LARGEST_PAGE = 64
 
 
@@ -51,63 +51,92 @@ async def find(port: Port, config: RunnableConfig, messages_key: str, channel: s
     Returns:
         What was found.
     """
-    cursor = config["configurable"].get("checkpoint_id")
-    below: Checkpoint | None = None  # the parent's line, as far as it was followed
-    pending: list[Batch] | None = None
-    elsewhere: dict[str, str] = {}
-    writer: Outbox | None = None
+    parent = config["configurable"].get("checkpoint_id")
+    walk = _Walk(parent, messages_key, channel)
     async with aclosing(_newest_first(port, config)) as newest:
-        async for tuple_ in newest:
-            checkpoint = tuple_.checkpoint
-            on_line = checkpoint["id"] == cursor
-            if on_line and below is not None and _differ(checkpoint, below, messages_key):
-                break  # the one before wrote the messages
-            outbox = read_outbox(tuple_.pending_writes, channel)
-            if outbox is not None and pending is None:
-                pending = outbox.waiting()
-            if on_line or cursor is None:
-                if outbox is not None or messages_key in (checkpoint.get("updated_channels") or ()):
-                    writer = outbox
-                    break
-                below = checkpoint
-                parent = tuple_.parent_config
-                cursor = parent["configurable"].get("checkpoint_id") if parent else None
-                if cursor is None and parent is None and on_line:
-                    break
-            elif outbox is not None:
-                elsewhere.update(outbox.turns())
-    if writer is not None:
-        for key in writer.turns():
-            elsewhere.pop(key, None)  # carried on from there: gone from these messages already
-    known = writer.known if writer is not None else []
-    if config["configurable"].get("checkpoint_id") is None:
-        return Found(pending or [])  # a new beginning holds nothing of what was
-    return Found(pending or [], Counter(known) + Counter(elsewhere.values()))
+        async for stored in newest:
+            if walk.step(stored):
+                break
+    # A new beginning has nothing of what was.
+    return Found(walk.pending or [], walk.handed_over() if parent is not None else Counter())
 
 
-def _differ(one: Checkpoint, other: Checkpoint, messages_key: str) -> bool:
-    return one["channel_versions"].get(messages_key) != other["channel_versions"].get(messages_key)
+class _Walk:
+    """A walk through a thread, from the newest checkpoint to the one that wrote the messages.
+
+    Args:
+        parent: The checkpoint that the coming save goes on from.
+        messages_key: The messages channel.
+        channel: The outbox's reserved channel.
+    """
+
+    def __init__(self, parent: str | None, messages_key: str, channel: str) -> None:
+        self.pending: list[Batch] | None = None
+        self._next = parent
+        self._key = messages_key
+        self._channel = channel
+        self._child: Checkpoint | None = None
+        self._elsewhere: dict[str, str] = {}
+        self._writer: Outbox | None = None
+
+    def step(self, stored: CheckpointTuple) -> bool:
+        """Take in a checkpoint.
+
+        Args:
+            stored: The next older one.
+
+        Returns:
+            Whether nothing older matters.
+        """
+        checkpoint = stored.checkpoint
+        ours = checkpoint["id"] == self._next
+        if ours and self._child is not None and self._differ(checkpoint, self._child):
+            return True  # its child wrote the messages
+        outbox = read_outbox(stored.pending_writes, self._channel)
+        if outbox is not None and self.pending is None:
+            self.pending = outbox.waiting()
+        if not ours and self._next is not None:
+            if outbox is not None:
+                self._elsewhere.update(outbox.turns())
+            return False
+        if outbox is not None or self._key in (checkpoint.get("updated_channels") or ()):
+            self._writer = outbox
+            return True
+        self._child = checkpoint
+        if stored.parent_config is None:
+            return True
+        self._next = stored.parent_config["configurable"].get("checkpoint_id")
+        return self._next is None
+
+    def handed_over(self) -> Counter[str]:
+        """Return the digests of what was handed over and may be in the messages still."""
+        if self._writer is None:
+            return Counter(self._elsewhere.values())
+        gone = self._writer.turns()  # what other branches carried on is gone from these messages
+        elsewhere = [match for key, match in self._elsewhere.items() if key not in gone]
+        return Counter(self._writer.known) + Counter(elsewhere)
+
+    def _differ(self, one: Checkpoint, other: Checkpoint) -> bool:
+        return one["channel_versions"].get(self._key) != other["channel_versions"].get(self._key)
 
 
 async def _newest_first(
     port: Port, config: RunnableConfig
 ) -> AsyncGenerator[CheckpointTuple, None]:
     conf = {k: v for k, v in config["configurable"].items() if k != "checkpoint_id"}
-    thread: RunnableConfig = {
-        "configurable": {**conf, "checkpoint_ns": conf.get("checkpoint_ns", "")}
-    }
+    conf["checkpoint_ns"] = conf.get("checkpoint_ns") or ""
     before: RunnableConfig | None = None
     limit = FIRST_PAGE
     while True:
         try:
-            page = await port.page(thread, before, limit)
+            page = await port.page({"configurable": conf}, before, limit)
         except NotImplementedError:
             logger.warning(
                 "the saver cannot list checkpoints: hooks are followed up in this process only"
             )
             return
-        for tuple_ in page:
-            yield tuple_
+        for stored in page:
+            yield stored
         if len(page) < limit:
             return
         before = page[-1].config

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 from langchain_core.runnables import RunnableConfig
@@ -15,6 +16,7 @@ from langgraph.checkpoint.base import (
 )
 
 from ..calls import Call, call_aside, call_here
+from .streams import Stream
 
 Writes = Sequence[tuple[str, Any]]
 
@@ -45,6 +47,12 @@ class Port(Protocol):
     ) -> list[CheckpointTuple]:
         """Return checkpoints of a thread, newest first."""
 
+    async def finish(self, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
+        """Run work for a stream to its end, also when the caller is cancelled."""
+
+    async def wait(self, stream: Stream) -> None:
+        """Wait for work that went on after its caller was cancelled."""
+
 
 class SyncPort:
     """Calls the sync methods; nothing here ever suspends.
@@ -71,6 +79,13 @@ class SyncPort:
         """Return checkpoints of a thread, newest first."""
         return list(self._saver.list(config, before=before, limit=limit))
 
+    async def finish(self, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
+        """Run work; nothing cancels a sync call."""
+        await work
+
+    async def wait(self, stream: Stream) -> None:
+        """Return: there is nothing to wait for."""
+
 
 class AsyncPort:
     """Awaits the async methods; functions of the application run beside the event loop.
@@ -96,3 +111,18 @@ class AsyncPort:
     ) -> list[CheckpointTuple]:
         """Return checkpoints of a thread, newest first."""
         return [t async for t in self._saver.alist(config, before=before, limit=limit)]
+
+    async def finish(self, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
+        """Run work to its end, also when the caller is cancelled.
+
+        A sync hook runs in a thread that nothing can stop: without its acknowledgement it would get
+        its turns again.
+        """
+        stream.work = asyncio.ensure_future(work)
+        await asyncio.shield(stream.work)
+
+    async def wait(self, stream: Stream) -> None:
+        """Wait for work that went on after its caller was cancelled."""
+        work = stream.work
+        if work is not None and not work.done() and work.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([work])

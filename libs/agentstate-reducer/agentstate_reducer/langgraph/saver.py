@@ -236,10 +236,7 @@ class ReducingSaver(BaseCheckpointSaver[Any]):
     ) -> CheckpointTuple | None:
         if self.passthrough:
             return stored
-        stream = self._core.streams.known(config)
-        if stream is not None:
-            found = None if stored is None else stored.checkpoint["id"]
-            stream.saw(config["configurable"].get("checkpoint_id"), found)
+        self._core.saw(config, stored)
         return None if stored is None else self._visible(stored)
 
     def _visible(self, stored: CheckpointTuple) -> CheckpointTuple:

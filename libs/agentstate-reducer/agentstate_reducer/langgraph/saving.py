@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+)
 
 from ..delivery import Batch, Turn, deliver, named
 from ..keys import digest, namespace_text, turn_digest
@@ -17,9 +22,9 @@ from ..messages import field as field_of
 from ..reducer import MessageReducer
 from .delta import is_delta
 from .finding import find
-from .outbox import channel_name, write_acknowledgement, write_outbox
+from .outbox import channel_name, read_outbox, write_acknowledgement, write_outbox
 from .ports import Port
-from .streams import Held, Line, Mark, Split, Stream, Streams, held, mark, next_line, split
+from .streams import Held, Line, Mark, Split, Streams, held, mark, next_line, split
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +49,20 @@ class Core:
     def channel(self) -> str:
         """The reserved channel of the outbox."""
         return channel_name(self.messages_key)
+
+    def saw(self, config: RunnableConfig, stored: CheckpointTuple | None) -> None:
+        """Note that a checkpoint was read.
+
+        Args:
+            config: What was asked for.
+            stored: What was found.
+        """
+        outbox = None if stored is None else read_outbox(stored.pending_writes, self.channel)
+        waiting = [] if outbox is None else outbox.waiting()
+        stream = self.streams.of(config) if waiting else self.streams.known(config)
+        if stream is not None:
+            found = None if stored is None else stored.checkpoint["id"]
+            stream.saw(config["configurable"].get("checkpoint_id"), found, waiting)
 
 
 @dataclass
@@ -91,7 +110,7 @@ class Save:
         self.metadata = metadata
         self.new_versions = new_versions
         self.namespace = namespace
-        self.stream: Stream = core.streams.of(config)
+        self.stream = core.streams.of(config)
         self.parent: str | None = config["configurable"].get("checkpoint_id")
         self.line = self.stream.line(self.parent)
         self.hooks = core.reducer.config.on_prune
@@ -105,10 +124,11 @@ class Save:
         """
         if self.core.messages_key not in self.new_versions:
             return await self._pass_on()
+        await self.port.wait(self.stream)
         try:
             known = await self._look() if self.hooks else Counter[str]()
             plan = await self._plan(known)
-            batches = await self._write_outbox(plan) if self.hooks else []
+            batches = await self._write_outbox(plan.turns, plan.line) if self.hooks else []
             stored = await self._put(plan.stored)
         except BaseException:
             self.stream.fresh = False  # whether the checkpoint is stored will be seen next time
@@ -118,19 +138,29 @@ class Save:
             self._remember(plan.turns)
             self.stream.fresh = True
             self.stream.unstored.clear()  # the outbox that is stored now says it
-            await self._deliver(batches)
+            await self.port.finish(self.stream, self._deliver(batches))
         return stored
 
     async def _pass_on(self) -> RunnableConfig:
         """Store a checkpoint that leaves the messages as they are stored."""
         value = self.checkpoint["channel_values"].get(self.core.messages_key)
         parted = split(value, self.line) if isinstance(value, list) else Split([], [])
+        if self.hooks and (self.stream.pending or self.stream.unstored):
+            await self._carry_on()
         # A saver that stores checkpoints whole would bring back what is gone.
         stored = await self._put(parted.inside if parted.outside else None)
         if self.parent != self.stream.latest:
             self.stream.fresh = False
         self.stream.saved(self.checkpoint["id"], self.line)
         return stored
+
+    async def _carry_on(self) -> None:
+        """Keep what waits beside the newest checkpoint: older ones may be pruned."""
+        try:
+            await self._write_outbox([], self.line)
+            self.stream.unstored.clear()
+        except Exception:
+            logger.warning("what waits for hooks stays beside an older checkpoint", exc_info=True)
 
     async def _put(self, messages: list[Any] | None) -> RunnableConfig:
         checkpoint = self.checkpoint
@@ -147,9 +177,8 @@ class Save:
         if self.stream.fresh and self.parent == self.stream.latest:
             return Counter()
         found = await find(self.port, self.config, self.core.messages_key, self.core.channel)
-        for batch in found.pending:
-            batch.done |= self.stream.unstored.get(batch.id, set())
-        self.stream.pending = [batch for batch in found.pending if batch.lacks(self.names)]
+        self.stream.found_waiting(found.pending)
+        self.stream.pending = [b for b in self.stream.pending if b.lacks(self.names)]
         return found.handed_over
 
     async def _plan(self, known: Counter[str]) -> Plan:
@@ -238,13 +267,13 @@ class Save:
         with_ids = [turn for turn in turns if field_of(turn.message, "id") is not None]
         self.core.reducer.remember(with_ids, self.namespace, len(with_ids))
 
-    async def _write_outbox(self, plan: Plan) -> list[Batch]:
+    async def _write_outbox(self, turns: list[Turn], line: Line | None) -> list[Batch]:
         """Store what waits beside the checkpoint, before it."""
         batches = list(self.stream.pending)
-        if plan.turns:
-            id_ = digest(self.checkpoint["id"], *(turn.key for turn in plan.turns))
-            batches.append(Batch(id_, self.namespace, plan.turns, wanted=set(self.names)))
-        known = [k.match for k in plan.line.known.values()] if plan.line else []
+        if turns:
+            id_ = digest(self.checkpoint["id"], *(turn.key for turn in turns))
+            batches.append(Batch(id_, self.namespace, turns, wanted=set(self.names)))
+        known = [k.match for k in line.known.values()] if line else []
         if batches or known or self.stream.unstored:
             writes, task = write_outbox(self.core.channel, batches, known)
             await self.port.put_writes(self._here(), writes, task)

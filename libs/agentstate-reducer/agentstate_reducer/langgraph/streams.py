@@ -9,6 +9,7 @@ memory is bounded.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -81,6 +82,7 @@ class Stream:
         pending: Batches that a hook lacks, oldest first.
         unstored: By batch id, the hooks that have it although no acknowledgement could be stored.
         lines: By checkpoint id, the newest last.
+        work: The handing over that began last in async code.
     """
 
     latest: str | None = None
@@ -88,6 +90,7 @@ class Stream:
     pending: list[Batch] = field(default_factory=list)
     unstored: dict[str, set[str]] = field(default_factory=dict)
     lines: OrderedDict[str, Line] = field(default_factory=OrderedDict)
+    work: asyncio.Future[None] | None = None
 
     def line(self, checkpoint_id: str | None) -> Line | None:
         """Return the line of a checkpoint, if it is remembered."""
@@ -107,15 +110,29 @@ class Stream:
         while len(self.lines) > LINES_REMEMBERED:
             self.lines.popitem(last=False)
 
-    def saw(self, asked: str | None, found: str | None) -> None:
+    def saw(self, asked: str | None, found: str | None, waiting: Sequence[Batch]) -> None:
         """Note that a checkpoint was read.
 
         Args:
             asked: The id that was asked for; `None` for the latest.
             found: The id of what was found.
+            waiting: Batches that its outbox says a hook lacks.
         """
-        if asked is not None or found != self.latest:
-            self.fresh = False  # the run that follows may be on another branch, or after others
+        if asked is None and found == self.latest:
+            return
+        self.fresh = False  # the run that follows may be on another branch, or after others
+        if asked is None and waiting:
+            self.found_waiting(waiting)
+
+    def found_waiting(self, batches: Sequence[Batch]) -> None:
+        """Note what the stored outbox says.
+
+        Args:
+            batches: Batches that a hook lacks, oldest first, as far as could be stored.
+        """
+        for batch in batches:
+            batch.done |= self.unstored.get(batch.id, set())
+        self.pending = list(batches)
 
 
 class Streams:
