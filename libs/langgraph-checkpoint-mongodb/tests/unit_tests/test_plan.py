@@ -321,7 +321,7 @@ def test_any_other_channel_is_written_whole() -> None:
 
 def test_a_channel_that_takes_a_large_item_of_the_input_does_not_write_it_again() -> None:
     made = plan(
-        {"docs": DOCS, "small": SMALL}, {"docs": V2, "small": V2}, digests=input_step().digests()
+        {"docs": DOCS, "small": SMALL}, {"docs": V2, "small": V2}, digests=input_step().digests
     )
     (entry,) = made.carried
     assert (entry.channel, entry.holds, entry.size) == ("docs", V2, len(DOCS))
@@ -334,22 +334,22 @@ def test_a_channel_that_takes_a_large_item_of_the_input_does_not_write_it_again(
 
 @pytest.mark.parametrize("other", [b"D" * MB, bytearray(DOCS), [DOCS], DOCS + b"d"])
 def test_a_value_that_differs_in_anything_is_written(other: Any) -> None:
-    made = plan({"docs": other}, {"docs": V2}, digests=input_step().digests())
+    made = plan({"docs": other}, {"docs": V2}, digests=input_step().digests)
     assert (made.carried, [entry.channel for entry, _ in made.written]) == ([], ["docs"])
 
 
 def test_what_was_taken_from_the_input_is_carried_on_like_any_value() -> None:
-    first = plan({"docs": DOCS}, {"docs": V2}, digests=input_step().digests())
+    first = plan({"docs": DOCS}, {"docs": V2}, digests=input_step().digests)
     second = plan({"docs": DOCS}, {"docs": V2}, new={}, held=first.manifest())
     assert second.carried == first.carried
 
 
 def test_an_input_passed_on_twice_still_names_where_it_was_stored() -> None:
     first = plan({"__start__": {"docs": DOCS}}, {"__start__": V1})
-    again = plan({"one": DOCS, "two": DOCS}, {"one": V2, "two": V2}, digests=first.digests())
+    again = plan({"one": DOCS, "two": DOCS}, {"one": V2, "two": V2}, digests=first.digests)
     assert {entry.stored_channel for entry in again.carried} == {"__start__"}
 
 
 def test_only_large_items_are_offered_to_other_channels() -> None:
-    assert all(entry.size > LARGE_ITEM_BYTES for entry in input_step().digests().values())
-    assert plan({"a": os.urandom(MB)}, {"a": V1}).digests() == {}
+    assert all(entry.size > LARGE_ITEM_BYTES for entry in input_step().digests.values())
+    assert plan({"a": os.urandom(MB)}, {"a": V1}).digests == {}

@@ -43,30 +43,20 @@ class Plan:
         inline: Values that lie in the checkpoint's own serialization.
         written: Values to be written as documents: entry and serialized parts.
         carried: Values that the parent already holds at the same version.
+        digests: The large items of reserved channels among `written`, by digest of their
+            bytes: LangGraph stores the graph's input first as `__start__` and then, the
+            same values again, as the channels it is for.
     """
 
     inline: dict[str, Any] = field(default_factory=dict)
     written: list[tuple[ManifestEntry, list[Typed]]] = field(default_factory=list)
     carried: list[ManifestEntry] = field(default_factory=list)
+    digests: dict[bytes, ManifestEntry] = field(default_factory=dict)
 
     def manifest(self) -> dict[str, ManifestEntry]:
         """All values that lie in documents of their own, by channel."""
         entries = [*self.carried, *(entry for entry, _ in self.written)]
         return {entry.channel: entry for entry in entries}
-
-    def digests(self) -> dict[bytes, ManifestEntry]:
-        """The large items of reserved channels that are written, by digest of their bytes.
-
-        LangGraph stores the graph's input first as `__start__` and then, the same
-        values again, as the channels it is for.
-        """
-        return {
-            digest(part): replace(entry, parts=None, stored_part=number, size=len(part[1]))
-            for entry, parts in self.written
-            if entry.parts is not None
-            for number, part in enumerate(parts)
-            if len(part[1]) > LARGE_ITEM_BYTES
-        }
 
 
 class Planner:
@@ -184,3 +174,7 @@ class Planner:
             snapshot=isinstance(value, DeltaSnapshot),
         )
         self._plan.written.append((entry, parts or [typed]))
+        for number, part in enumerate(parts or ()):
+            if len(part[1]) > LARGE_ITEM_BYTES:
+                item = replace(entry, parts=None, stored_part=number, size=len(part[1]))
+                self._plan.digests[digest(part)] = item

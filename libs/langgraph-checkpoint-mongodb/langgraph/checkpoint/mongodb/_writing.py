@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -18,7 +19,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from langgraph.checkpoint.mongodb._codec import document_size, estimate_size
+from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size
 from langgraph.checkpoint.mongodb._commit import UNPROVEN, Committed, commit
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
@@ -207,7 +208,7 @@ class _SplitPut:
                 await _give_up(self.call, self.key, created, lost)
             own |= {entry.channel for entry in plan.carried}
             parent = Parent(LAYOUT, {}, stored=False)
-        known = Parent(LAYOUT, plan.manifest(), stamped, digests=plan.digests())
+        known = Parent(LAYOUT, plan.manifest(), stamped, digests=plan.digests)
         self.call.io.memory.remember(self.key, known)
 
     async def _plan(self, parent: Parent, own: Collection[str]) -> Plan:
@@ -229,14 +230,16 @@ class _SplitPut:
         for entry, parts in plan.written:
             of_entry = value_documents(self.key, entry, parts, stamp)
             for document in of_entry:
-                where = "its value document"
-                if entry.parts is not None:
-                    where = describe_part(self.call.codec, parts, document["part"])
-                await _check_payload(self.call, document, where)
+                await _check_payload(self.call, document, partial(self._where, parts, document))
             documents += of_entry
         what = "its metadata, or the number of its channels"
         await _check_checkpoint(self.call, self.key, self.fields, what)
         return documents
+
+    def _where(self, parts: Sequence[Typed], document: Document) -> str:
+        if "part" not in document:
+            return "its value document"
+        return describe_part(self.call.codec, parts, document["part"])
 
     def _value_stamp(self) -> datetime | None:
         if self.call.ttl is None:
@@ -295,11 +298,11 @@ def _size_of(values: Mapping[str, Any]) -> Callable[[], int]:
     return lambda: estimate_size(values, enough=_OFFLOAD_ENOUGH)
 
 
-async def _check_payload(call: Call, document: Document, where: str) -> None:
+async def _check_payload(call: Call, document: Document, where: Callable[[], str]) -> None:
     size = payload_size(document)
     limit = await call.io.document_limit(size)
     if size > limit:
-        raise ChannelTooLargeError(document["channel"], size, limit, where)
+        raise ChannelTooLargeError(document["channel"], size, limit, where())
 
 
 async def _check_checkpoint(call: Call, key: CheckpointKey, fields: Document, what: str) -> None:
@@ -351,8 +354,7 @@ async def put_writes(
         *(call.codec, key, writes, task_id, task_path, stamp),
     )
     for document in documents:
-        where = f"the pending write of task {task_id!r}"
-        await _check_payload(call, document, where)
+        await _check_payload(call, document, lambda: f"the pending write of task {task_id!r}")
     if all(document["idx"] >= 0 for document in documents):
         # What is there already stays: the task ran before.
         await call.io.insert("writes", documents)
