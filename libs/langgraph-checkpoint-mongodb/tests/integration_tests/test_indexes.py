@@ -70,7 +70,7 @@ def test_every_index_but_the_one_of_runs_and_lists_begins_with_the_thread(
         for name, index in found.items()
         if name != "_id_"
     }
-    assert first == {"thread_id", "checkpoint_id", "run_id"}
+    assert first == {"thread_id", "checkpoint_id", "run_id", "metadata.run_id"}
     for keys in UNIQUE.values():
         assert next(iter(keys)) == "thread_id"
 
@@ -322,9 +322,6 @@ def explainable(commands: list[Command]) -> Iterator[dict[str, Any]]:
         if command.name not in EXPLAINED:
             continue
         kept = {name: value for name, value in command.document.items() if name not in ENVELOPE}
-        if "run_id" in kept.get("filter", {}) and "metadata.run_id" in kept["filter"]:
-            # Older releases have the run in their metadata alone, where no index finds it.
-            continue
         many = {"update": "updates", "delete": "deletes"}.get(command.name)
         for part in kept.pop(many) if many else [None]:
             yield {**kept, **({many: [part]} if many else {})}

@@ -91,13 +91,13 @@ async def _of_runs(call: Call, run_ids: Sequence[str]) -> set[CheckpointKey]:
         return set()
     indexed = {"run_id": {"$in": list(run_ids)}}
     keys = {key_of(found) for found in await call.io.find("checkpoints", indexed, KEY_FIELDS)}
-    plain = [data for type_, data in map(call.codec.dumps, run_ids) if type_ == "msgpack"]
-    older = {
-        "run_id": {"$exists": False},
-        "metadata.run_id": {"$exists": True},
-        # Any other serialized form is compared by value below.
-        "$or": [{"metadata.run_id.0": {"$ne": "msgpack"}}, {"metadata.run_id.1": {"$in": plain}}],
-    }
+    # Of older releases. The stored pair is an array: its index knows the bytes, and the
+    # type, which finds forms that are to be compared by value.
+    wanted: Document = {"$exists": True}
+    typed = [call.codec.dumps(run_id) for run_id in run_ids]
+    if all(type_ == "msgpack" for type_, _ in typed):
+        wanted = {"$in": [*(data for _, data in typed), "json"]}
+    older = {"run_id": {"$exists": False}, "metadata.run_id": wanted}
     fields = {**KEY_FIELDS, "metadata.run_id": 1}
     for found in await call.io.find("checkpoints", older, fields):
         if call.codec.loads_metadata_item(found, "run_id") in run_ids:

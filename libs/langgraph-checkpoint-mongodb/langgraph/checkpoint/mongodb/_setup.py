@@ -68,6 +68,8 @@ INDEXES: Mapping[Role, tuple[Index, ...]] = {
         Index((("thread_id", 1), ("checkpoint_id", -1), ("checkpoint_ns", 1))),
         Index((("checkpoint_id", -1), ("thread_id", 1), ("checkpoint_ns", 1))),
         Index((("run_id", 1),), partial={"run_id": {"$exists": True}}),
+        # Older releases have it in the metadata alone.
+        Index((("metadata.run_id", 1),), partial={"metadata.run_id": {"$exists": True}}),
     ),
     "writes": (
         Index(
