@@ -1,0 +1,619 @@
+"""prune, copy_thread, delete_for_runs and delete_thread: what goes, and what never does."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, TypedDict
+
+import mongomock
+import pytest
+from bson import ObjectId
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from langgraph.checkpoint.mongodb import MongoDBSaver
+from tests.face import Face, MakeFace
+from tests.integration_tests.conftest import FailCommand
+from tests.support import (
+    Chain,
+    CommandCounter,
+    checkpoint,
+    insert_old_write,
+    insert_whole,
+    thread,
+    values_of,
+)
+
+LARGE = "x" * 5000
+COLLECTIONS = ("checkpoints", "checkpoint_writes", "checkpoint_channel_values")
+DB = Database[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def module_database(mongo_client: MongoClient[dict[str, Any]]) -> Iterator[DB]:
+    """One database for all tests here: making its indexes takes longer than most of them."""
+    name = f"test_{uuid.uuid4().hex[:16]}"
+    yield mongo_client[name]
+    mongo_client.drop_database(name)
+
+
+@pytest.fixture
+def database(module_database: DB) -> Iterator[DB]:
+    """The database, emptied afterwards."""
+    yield module_database
+    for name in COLLECTIONS:
+        module_database[name].delete_many({})
+
+
+def all_of(thread_id: str = "t") -> RunnableConfig:
+    """The config of a thread with all its namespaces."""
+    return {"configurable": {"thread_id": thread_id}}
+
+
+def split_thread(face: Face, _: DB, thread_id: str = "t", checkpoint_ns: str = "") -> list[Any]:
+    """Four steps: `big` is written once, `doc` with every second step; a write at each."""
+    chain = Chain(face, thread_id, checkpoint_ns)
+    configs = []
+    for step in range(4):
+        changes: dict[str, Any] = {"n": step}
+        if step == 0:
+            changes["big"] = LARGE
+        if step % 2 == 0:
+            changes["doc"] = str(step) * 5000
+        configs.append(chain.put(changes, metadata={"run_id": f"run {step // 2}"}))
+        face.put_writes(configs[-1], [("n", step + 1)], f"task {step}", "~path")
+    return configs
+
+
+def whole_thread(_: Face, database: DB, thread_id: str = "t", checkpoint_ns: str = "") -> list[Any]:
+    """The same as release 0.5.1 stores it."""
+    config = thread(thread_id, checkpoint_ns)
+    configs = []
+    for step in range(4):
+        doc = step // 2 * 2
+        values = {"n": step, "big": LARGE, "doc": str(doc) * 5000}
+        stored = checkpoint(values, {"n": step + 1, "big": 1, "doc": doc + 1})
+        metadata = {"source": "loop", "step": step, "run_id": f"run {step // 2}"}
+        config = insert_whole(database, config, stored, metadata)
+        insert_old_write(
+            database,
+            config,
+            task_id=f"task {step}",
+            task_path="~path",
+            idx=0,
+            channel="n",
+            value=step + 1,
+        )
+        configs.append(config)
+    return configs
+
+
+MakeThread = Callable[..., list[Any]]
+both_layouts = pytest.mark.parametrize("make", [split_thread, whole_thread])
+
+
+def steps(face: Face, config: RunnableConfig) -> list[int]:
+    return [row.checkpoint["channel_values"]["n"] for row in face.list(config)]
+
+
+def stored(database: DB, thread_id: str = "t") -> dict[str, int]:
+    return {name: database[name].count_documents({"thread_id": thread_id}) for name in COLLECTIONS}
+
+
+def value_names(database: DB, thread_id: str = "t") -> list[str]:
+    found = database["checkpoint_channel_values"].find({"thread_id": thread_id})
+    return sorted(f"{one['channel']} {int(one['version'][:32])}" for one in found)
+
+
+# ---------------------------------------------------------------------- prune
+
+
+@both_layouts
+def test_prune_keeps_the_newest_with_its_writes_and_every_value(
+    face: Face, database: DB, make: MakeThread
+) -> None:
+    make(face, database)
+    make(face, database, "other")
+    (before, *_) = face.list(thread())
+    face.prune(["t"])
+    assert face.list(thread()) == [before]
+    assert before.checkpoint["channel_values"] == {"n": 3, "big": LARGE, "doc": "2" * 5000}
+    assert before.pending_writes == [("task 3", "n", 4)]
+    assert stored(database)["checkpoint_writes"] == 1
+    assert steps(face, thread("other")) == [3, 2, 1, 0]
+
+
+def test_prune_removes_the_values_that_no_kept_checkpoint_names(face: Face, database: DB) -> None:
+    split_thread(face, database)
+    assert value_names(database) == ["big 1", "doc 1", "doc 2"]
+    face.prune(["t"])
+    assert value_names(database) == ["big 1", "doc 2"]
+
+
+@both_layouts
+def test_prune_keeps_the_newest_of_each_namespace(
+    face: Face, database: DB, make: MakeThread
+) -> None:
+    make(face, database)
+    make(face, database, checkpoint_ns="sub:1")
+    make(face, database, checkpoint_ns="sub:2")
+    face.prune(["t"])
+    kept = [(one.config["configurable"]["checkpoint_ns"]) for one in face.list(all_of())]
+    assert sorted(kept) == ["", "sub:1", "sub:2"]
+    assert steps(face, all_of()) == [3, 3, 3]
+
+
+@both_layouts
+@pytest.mark.parametrize("keep_last", [1, 2, 3, 4, 9])
+def test_prune_keeps_as_many_as_asked(
+    face: Face, database: DB, make: MakeThread, keep_last: int
+) -> None:
+    make(face, database)
+    face.prune(["t"], keep_last=keep_last)
+    assert steps(face, thread()) == [3, 2, 1, 0][:keep_last]
+
+
+@both_layouts
+def test_a_pruned_thread_goes_on(face: Face, database: DB, make: MakeThread) -> None:
+    make(face, database)
+    face.prune(["t"])
+    found = face.get_tuple(thread())
+    assert found is not None
+    versions = dict(found.checkpoint["channel_versions"])
+    versions["n"] = face.saver.get_next_version(versions["n"])
+    values = {**found.checkpoint["channel_values"], "n": 9}
+    config = face.put(found.config, checkpoint(values, versions), {"step": 9}, {"n": versions["n"]})
+    assert values_of(face.fresh(), config) == {"n": 9, "big": LARGE, "doc": "2" * 5000}
+    face.prune(["t"])
+    assert values_of(face.fresh(), thread()) == {"n": 9, "big": LARGE, "doc": "2" * 5000}
+
+
+def test_prune_again_changes_nothing(face: Face, database: DB) -> None:
+    split_thread(face, database)
+    face.prune(["t"])
+    before = [[*database[name].find()] for name in COLLECTIONS]
+    face.prune(["t"])
+    assert [[*database[name].find()] for name in COLLECTIONS] == before
+
+
+def test_prune_of_forks_keeps_the_newest_of_all(face: Face, database: DB) -> None:
+    configs = split_thread(face, database)
+    chain = Chain(face, config=configs[0])
+    row = face.get_tuple(configs[0])
+    assert row is not None
+    chain.values = dict(row.checkpoint["channel_values"])
+    chain.versions = dict(row.checkpoint["channel_versions"])
+    chain.put({"n": 100})
+    face.prune(["t"])
+    assert steps(face, thread()) == [100]
+    assert values_of(face, thread()) == {"n": 100, "big": LARGE, "doc": "0" * 5000}
+    assert value_names(database) == ["big 1", "doc 1"]
+
+
+@both_layouts
+def test_prune_by_deleting_removes_the_threads(face: Face, database: DB, make: MakeThread) -> None:
+    for name in ("t", "u", "stays"):
+        make(face, database, name)
+    face.prune(["t", "u"], strategy="delete")
+    assert set(stored(database, "t").values()) == set(stored(database, "u").values()) == {0}
+    assert steps(face, thread("stays")) == [3, 2, 1, 0]
+
+
+def test_prune_of_no_or_unknown_threads_does_nothing(face: Face, database: DB) -> None:
+    split_thread(face, database)
+    face.prune([])
+    face.prune(["unknown"])
+    assert steps(face, thread()) == [3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("thread_ids", "arguments"),
+    [
+        (["t"], {"strategy": "keep_all"}),
+        (["t"], {"strategy": ""}),
+        (["t"], {"keep_last": 0}),
+        (["t"], {"keep_last": -1}),
+        ("t", {}),
+        ([{"$ne": ""}], {}),
+    ],
+)
+def test_prune_refuses_what_it_does_not_know(
+    make_face: MakeFace, database: DB, thread_ids: Any, arguments: Any
+) -> None:
+    counter = CommandCounter()
+    face = make_face(client_kwargs={"event_listeners": [counter]})
+    split_thread(face, database)
+    with counter.recording(), pytest.raises(ValueError, match=r"strategy|keep_last|thread_id"):
+        face.prune(thread_ids, **arguments)
+    assert counter.names == []
+    assert steps(face, thread()) == [3, 2, 1, 0]
+
+
+class State(TypedDict):
+    done: Annotated[list[str], operator.add]
+
+
+def paused_graph(ran: list[str]) -> Any:
+    """A graph that stops in a subgraph of a subgraph, after tools have run at each level."""
+
+    def tool(name: str) -> Any:
+        def run(state: State) -> dict[str, Any]:
+            ran.append(name)
+            return {"done": [name]}
+
+        return run
+
+    def ask(state: State) -> dict[str, Any]:
+        return {"done": [interrupt("go on?")]}
+
+    inner = StateGraph(State).add_node("inner tool", tool("inner")).add_node("ask", ask)
+    inner.add_edge(START, "inner tool").add_edge("inner tool", "ask")
+    middle = StateGraph(State).add_node("middle tool", tool("middle"))
+    middle.add_node("inner", inner.compile()).add_edge(START, "middle tool")
+    middle.add_edge("middle tool", "inner")
+    outer = StateGraph(State).add_node("tool", tool("outer"))
+    outer.add_node("beside", tool("beside")).add_node("middle", middle.compile())
+    outer.add_edge(START, "tool").add_edge("tool", "middle").add_edge("tool", "beside")
+    return outer
+
+
+def test_a_subgraph_paused_in_a_pruned_thread_resumes_and_runs_no_tool_twice(face: Face) -> None:
+    ran: list[str] = []
+    graph = face.compile(paused_graph(ran))
+    for turn in range(3):
+        face.invoke(graph, {"done": [f"turn {turn}"]}, thread())
+        before = face.get_state(graph, thread(), subgraphs=True)
+        face.prune(["t"])
+        assert face.get_state(graph, thread(), subgraphs=True) == before
+        assert sorted(ran) == ["beside", "inner", "middle", "outer"]
+        answer = face.invoke(graph, Command(resume=f"yes {turn}"), thread())
+        assert sorted(ran) == ["beside", "inner", "middle", "outer"]
+        assert answer["done"][-1] == f"yes {turn}" or f"yes {turn}" in answer["done"]
+        ran.clear()
+
+
+def test_subgraphs_that_kept_checkpoints_wait_for_are_kept_though_others_are_newer(
+    face: Face, database: DB
+) -> None:
+    chain = Chain(face)
+    older = chain.put({"n": 0})
+    newer = chain.put({"n": 1})
+    sub = Chain(face, checkpoint_ns="sub:1")
+    for caller, n in ((older, 10), (older, 11), (newer, 12)):
+        sub.put({"n": n}, metadata={"parents": {"": caller["configurable"]["checkpoint_id"]}})
+    face.prune(["t"], keep_last=2)
+    assert sorted(steps(face, all_of())) == [0, 1, 11, 12]
+    face.prune(["t"])
+    assert sorted(steps(face, all_of())) == [1, 12]
+
+
+# ---------------------------------------------------------------------- unreferenced values
+
+
+def orphans(database: DB, when: datetime, thread_id: str = "t") -> None:
+    """What a crash leaves: a value and a write, in namespaces with and without checkpoints."""
+    for checkpoint_ns in ("", "gone"):
+        key: dict[str, Any] = {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns}
+        value = {**key, "channel": "big", "version": f"{7:032d}.{7:016d}"}
+        write = {**key, "checkpoint_id": "never", "task_id": "a", "task_path": "", "idx": 0}
+        rest = {"type": "null", "value": b""}
+        for name, document in zip(COLLECTIONS[1:], (write, value), strict=True):
+            id_ = ObjectId(ObjectId.from_datetime(when).binary[:4] + ObjectId().binary[4:])
+            database[name].insert_one({"_id": id_, **document, "channel": "big", **rest})
+
+
+@pytest.mark.parametrize(("minutes", "left"), [(58, 2), (62, 0)])
+@both_layouts
+def test_prune_takes_what_a_crash_left_an_hour_ago_and_nothing_younger(
+    face: Face, database: DB, make: MakeThread, minutes: int, left: int
+) -> None:
+    make(face, database)
+    face.prune(["t"])
+    before = stored(database)
+    orphans(database, datetime.now(UTC) - timedelta(minutes=minutes))
+    orphans(database, datetime.now(UTC) - timedelta(minutes=minutes), "other")
+    face.prune(["t"])
+    after = stored(database)
+    assert after["checkpoint_writes"] == before["checkpoint_writes"] + left
+    assert after["checkpoint_channel_values"] == before["checkpoint_channel_values"] + left
+    assert stored(database, "other")["checkpoint_writes"] == 2
+    assert steps(face, thread()) == [3]
+
+
+def test_old_values_and_writes_that_are_named_stay(face: Face, database: DB) -> None:
+    split_thread(face, database)
+    old = ObjectId.from_datetime(datetime.now(UTC) - timedelta(days=400)).binary[:8]
+    for name in COLLECTIONS:
+        for number, document in enumerate([*database[name].find()]):
+            database[name].delete_one({"_id": document["_id"]})
+            aged = {**document, "_id": ObjectId(old + number.to_bytes(4, "big"))}
+            database[name].insert_one(aged)
+    before = face.list(thread())
+    face.prune(["t"], keep_last=9)
+    assert face.fresh().list(thread()) == before
+
+
+@both_layouts
+def test_delete_thread_leaves_nothing_whatever_crashed_before(
+    face: Face, database: DB, make: MakeThread
+) -> None:
+    make(face, database)
+    make(face, database, checkpoint_ns="sub:1")
+    make(face, database, "stays")
+    orphans(database, datetime.now(UTC))
+    before = stored(database, "stays")
+    face.delete_thread("t")
+    for name in database.list_collection_names():
+        assert "'t'" not in str([*database[name].find()])
+    assert stored(database, "stays") == before
+
+
+def test_delete_thread_takes_the_values_that_an_older_release_left(
+    face: Face, database: DB
+) -> None:
+    split_thread(face, database)
+    # It knows the other two collections only.
+    database["checkpoints"].delete_many({"thread_id": "t"})
+    database["checkpoint_writes"].delete_many({"thread_id": "t"})
+    face.delete_thread("t")
+    assert set(stored(database).values()) == {0}
+
+
+# ---------------------------------------------------------------------- delete_for_runs
+
+
+@both_layouts
+def test_delete_for_runs_removes_their_checkpoints_and_writes_alone(
+    face: Face, database: DB, make: MakeThread
+) -> None:
+    make(face, database)
+    make(face, database, "u")
+    before = face.list(thread())
+    face.delete_for_runs(["run 0"])
+    assert face.fresh().list(thread()) == before[:2]
+    assert steps(face, thread("u")) == [3, 2]
+    assert stored(database)["checkpoint_writes"] == 2
+
+
+def test_delete_for_runs_spares_values_of_other_runs(face: Face, database: DB) -> None:
+    split_thread(face, database)
+    face.delete_for_runs(["run 0"])
+    assert value_names(database) == ["big 1", "doc 2"]
+    assert values_of(face.fresh(), thread())["big"] == LARGE
+
+
+@both_layouts
+def test_delete_for_runs_of_the_newest_leaves_the_older(
+    face: Face, database: DB, make: MakeThread
+) -> None:
+    make(face, database)
+    face.delete_for_runs(["run 1", "unknown"])
+    assert steps(face.fresh(), thread()) == [1, 0]
+    assert values_of(face, thread()) == {"n": 1, "big": LARGE, "doc": "0" * 5000}
+
+
+@both_layouts
+def test_delete_for_runs_of_all_leaves_nothing(face: Face, database: DB, make: MakeThread) -> None:
+    make(face, database)
+    face.delete_for_runs(["run 0", "run 1"])
+    assert set(stored(database).values()) == {0}
+
+
+@pytest.mark.parametrize("run_ids", ["run 0", [{"$ne": ""}], [None]])
+def test_delete_for_runs_refuses_what_is_no_run_id(face: Face, database: DB, run_ids: Any) -> None:
+    split_thread(face, database)
+    with pytest.raises(ValueError, match="run_id"):
+        face.delete_for_runs(run_ids)
+    assert steps(face, thread()) == [3, 2, 1, 0]
+
+
+def test_delete_for_no_or_unknown_runs_does_nothing(face: Face, database: DB) -> None:
+    split_thread(face, database)
+    face.delete_for_runs([])
+    face.delete_for_runs(["run", "run 00", "RUN 0"])
+    assert steps(face, thread()) == [3, 2, 1, 0]
+
+
+# ---------------------------------------------------------------------- copy_thread
+
+
+def comparable(face: Face, thread_id: str) -> list[Any]:
+    def without_thread(config: RunnableConfig | None) -> Any:
+        return config and {**config.get("configurable", {}), "thread_id": None}
+
+    return [
+        row._replace(
+            config=without_thread(row.config), parent_config=without_thread(row.parent_config)
+        )
+        for row in face.list(all_of(thread_id))
+    ]
+
+
+@both_layouts
+def test_a_copy_has_everything_and_lives_by_itself(
+    face: Face, database: DB, make: MakeThread
+) -> None:
+    make(face, database)
+    make(face, database, checkpoint_ns="sub:1")
+    before = comparable(face, "t")
+    assert len(before) == 8
+    face.copy_thread("t", "copy")
+    assert comparable(face.fresh(), "copy") == before
+    assert stored(database, "copy") == stored(database, "t")
+    face.delete_thread("t")
+    assert comparable(face.fresh(), "copy") == before
+    assert set(stored(database, "t").values()) == {0}
+
+
+@both_layouts
+def test_source_and_copy_go_their_own_ways(face: Face, database: DB, make: MakeThread) -> None:
+    make(face, database)
+    face.copy_thread("t", "copy")
+    face.prune(["t"])
+    assert steps(face, thread("copy")) == [3, 2, 1, 0]
+    face.prune(["copy"])
+    assert values_of(face, thread("copy")) == values_of(face, thread("t"))
+
+
+@both_layouts
+def test_a_target_with_checkpoints_is_refused_and_left_alone(
+    face: Face, database: DB, make: MakeThread
+) -> None:
+    make(face, database)
+    Chain(face, "target").put({"n": 77, "big": LARGE})
+    before = stored(database, "target")
+    with pytest.raises(ValueError, match="has checkpoints"):
+        face.copy_thread("t", "target")
+    assert steps(face, thread("target")) == [77]
+    assert stored(database, "target") == before
+
+
+def test_a_thread_is_not_copied_onto_itself(face: Face, database: DB) -> None:
+    split_thread(face, database)
+    with pytest.raises(ValueError, match="itself"):
+        face.copy_thread("t", "t")
+    assert steps(face, thread()) == [3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("ids", [("t", {"$ne": ""}), (None, "copy"), (7, "copy")])
+def test_copy_refuses_what_is_no_thread_id(face: Face, ids: Any) -> None:
+    with pytest.raises(ValueError, match="thread_id"):
+        face.copy_thread(*ids)
+
+
+def test_a_copy_of_nothing_is_nothing(face: Face, database: DB) -> None:
+    face.copy_thread("unknown", "copy")
+    assert set(stored(database, "copy").values()) == {0}
+
+
+@both_layouts
+def test_a_copy_begins_its_ttl_anew(make_face: MakeFace, database: DB, make: MakeThread) -> None:
+    face = make_face(ttl=3600)
+    make(face, database)
+    long_ago = datetime.now(UTC) - timedelta(seconds=1800)
+    for name in COLLECTIONS:
+        database[name].update_many({}, {"$set": {"created_at": long_ago}})
+    start = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=1)
+    face.copy_thread("t", "copy")
+    for name in COLLECTIONS:
+        for document in database[name].find({"thread_id": "copy"}):
+            assert document["created_at"] >= start
+
+
+def test_a_copy_without_a_ttl_never_expires(make_face: MakeFace, database: DB) -> None:
+    split_thread(make_face(ttl=3600), database)
+    make_face().copy_thread("t", "copy")
+    for name in COLLECTIONS:
+        assert database[name].count_documents({"thread_id": "t", "created_at": {"$exists": True}})
+        copied = {"thread_id": "copy", "created_at": {"$exists": True}}
+        assert not database[name].count_documents(copied)
+
+
+def test_a_copy_does_not_pass_through_the_client(make_face: MakeFace, database: DB) -> None:
+    counter = CommandCounter()
+    face = make_face(client_kwargs={"event_listeners": [counter]})
+    Chain(face).put({f"channel {number}": LARGE * 100 for number in range(8)})
+    face.get_tuple(thread())  # the async saver sees to its indexes first
+    with counter.recording():
+        face.copy_thread("t", "copy")
+    assert set(counter.names) <= {"find", "aggregate", "insert", "delete"}
+    read = [one for one in counter.commands if one.name == "find"]
+    assert all(one.collection == "checkpoints" for one in read)
+    assert all("checkpoint" not in one.document["projection"] for one in read)
+    assert sum(one.size for one in counter.commands) < 20_000
+    assert values_of(face, thread("copy")) == values_of(face, thread("t"))
+
+
+@both_layouts
+def test_without_merge_it_copies_in_batches(
+    make_face: MakeFace, database: DB, fail_command: FailCommand, make: MakeThread
+) -> None:
+    app_name = f"no merge {database.name}"
+    face = make_face(client_kwargs={"appname": app_name})
+    make(face, database)
+    before = comparable(face, "t")
+    with fail_command(["aggregate"], app_name=app_name, errorCode=115):
+        face.copy_thread("t", "copy")
+    assert comparable(face.fresh(), "copy") == before
+    assert stored(database, "copy") == stored(database, "t")
+
+
+def test_batches_are_bounded(make_face: MakeFace, database: DB, fail_command: FailCommand) -> None:
+    app_name, counter = f"batches {database.name}", CommandCounter()
+    face = make_face(client_kwargs={"appname": app_name, "event_listeners": [counter]})
+    Chain(face).put({f"channel {number}": LARGE * 150 for number in range(40)})  # 30 MB
+    face.get_tuple(thread())
+    with fail_command(["aggregate"], app_name=app_name, errorCode=115), counter.recording():
+        face.copy_thread("t", "copy")
+    inserted = [one.size for one in counter.commands if one.name == "insert"]
+    assert sum(inserted) > 30_000_000
+    assert max(inserted) <= 17_000_000
+    assert values_of(face, thread("copy")) == values_of(face, thread("t"))
+
+
+@both_layouts
+def test_it_copies_on_a_client_that_knows_no_merge(make: MakeThread) -> None:
+    client: Any = mongomock.MongoClient()
+    saver = MongoDBSaver(client)
+
+    class OnMongomock:
+        def __init__(self) -> None:
+            self.saver, self.kind = saver, "sync"
+
+        put, put_writes, list = saver.put, saver.put_writes, saver.list
+
+    face: Any = OnMongomock()
+    make(face, client["checkpointing_db"])
+    before = comparable(face, "t")
+    saver.copy_thread("t", "copy")
+    assert comparable(face, "copy") == before
+    assert len(before) == 4
+
+
+# ---------------------------------------------------------------------- many of them
+
+
+def test_pruning_thousands_takes_few_commands_of_bounded_size(
+    make_face: MakeFace, database: DB
+) -> None:
+    counter = CommandCounter()
+    face = make_face(client_kwargs={"event_listeners": [counter]})
+    (config, *_) = split_thread(face, database)
+    query = {"checkpoint_id": config["configurable"]["checkpoint_id"]}
+    templates = [database[name].find_one(query, {"_id": 0}) for name in COLLECTIONS[:2]]
+    for name, template in zip(COLLECTIONS, templates, strict=False):
+        assert template is not None
+        database[name].insert_many(
+            {**template, "checkpoint_id": f"0-{number:06d}"} for number in range(3000)
+        )
+    with counter.recording():
+        face.prune(["t"])
+    assert len(counter.commands) <= 30
+    assert max(one.size for one in counter.commands) < 200_000
+    assert steps(face, thread()) == [3]
+    assert stored(database)["checkpoint_writes"] == 1
+
+
+def test_what_was_removed_is_told_at_debug_level_only(
+    face: Face, database: DB, caplog: pytest.LogCaptureFixture
+) -> None:
+    split_thread(face, database)
+    split_thread(face, database, "u")
+    with caplog.at_level(logging.DEBUG, logger="langgraph.checkpoint.mongodb"):
+        face.prune(["t", "u"])
+        face.copy_thread("t", "copy")
+        face.delete_for_runs(["run 1"])
+        face.delete_thread("copy")
+    ours = [one for one in caplog.records if one.name.startswith("langgraph.checkpoint.mongodb")]
+    assert {one.levelno for one in ours} == {logging.DEBUG}
+    told = [one.getMessage() for one in ours]
+    assert any("'t'" in one and "3 of 4 checkpoints" in one for one in told)
+    assert any("'u'" in one and "3 of 4 checkpoints" in one for one in told)
+    assert any("'copy'" in one for one in told)
