@@ -22,6 +22,7 @@ from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
     layout_of,
     load_writes,
+    referred,
     write_order,
 )
 from langgraph.checkpoint.mongodb._packing import unpack_checkpoint
@@ -34,6 +35,7 @@ from langgraph.checkpoint.mongodb._queries import (
 from langgraph.checkpoint.mongodb._reading import (
     key_of,
     load_value,
+    missing_writes,
     query_of,
     read_values,
 )
@@ -77,7 +79,7 @@ async def get_delta_channel_history(
     target = await chain.start(checkpoint_id)
     if target is not None:
         await walk.follow(target)
-        walk.check_unbroken()
+        await walk.check_unbroken()
     await walk.read_named_seeds()
     writes = await _writes(call, walk.path, channels)
     return {channel: await walk.entry(channel, writes) for channel in channels}
@@ -206,7 +208,7 @@ class Walk:
             self._oldest = document
             await self._visit(document)
 
-    def check_unbroken(self) -> None:
+    async def check_unbroken(self) -> None:
         """Make sure that no part of a channel's history was removed.
 
         Raises:
@@ -216,7 +218,12 @@ class Walk:
         parent_id = self._oldest.get("parent_checkpoint_id")
         counted = native_metadata(self._oldest, COUNTERS)
         lost = [channel for channel in self._remaining if channel in counted]
-        if lost and parent_id:
+        if not lost or not parent_id:
+            return
+        # A channel that was never written is counted, too.
+        versions = (await self._chain.inline(self._oldest)).get("channel_versions") or {}
+        lost = [channel for channel in lost if channel in versions]
+        if lost:
             before = f"before checkpoint {self._oldest['checkpoint_id']}"
             raise MissingChannelValueError(
                 *key_of(self._oldest), [(channel, before) for channel in lost]
@@ -280,6 +287,10 @@ async def _writes(
             **query_of(path[at : at + _IDS_PER_QUERY]),
             "channel": {"$in": list(dict.fromkeys(channels))},
         }
-        for document in await call.io.find("writes", query, ALL_FIELDS, fresh=True):
+        found = await call.io.find("writes", query, ALL_FIELDS, fresh=True)
+        values = await read_values(call, filter(None, map(referred, found)), fresh=True)
+        if missing := missing_writes(found, values):
+            raise MissingChannelValueError(*path[0], missing)
+        for document in found:
             writes[key_of(document)].append(document)
     return writes
