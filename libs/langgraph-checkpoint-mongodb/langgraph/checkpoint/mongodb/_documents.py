@@ -29,6 +29,8 @@ __all__ = [
     "load_writes",
     "payload_size",
     "pending_writes",
+    "refer",
+    "referred",
     "value_documents",
     "value_version",
     "version_text",
@@ -140,6 +142,10 @@ class ManifestEntry:
 _ENTRY_FIELDS = tuple(field.name for field in fields(ManifestEntry))
 
 
+# What of a value's key a pending write says that it does not share.
+_STORED = ("channel", "version", "part")
+
+
 def layout_of(document: Mapping[str, Any]) -> int:
     """The layout of a checkpoint document: 1 (whole) or 2 (split).
 
@@ -233,6 +239,25 @@ def write_documents(
 def payload_size(document: Document) -> int:
     """Bytes that a channel value or pending write document takes in the server."""
     return document_size({**document, "value": b""}, document["value"])
+
+
+def refer(document: Document, entry: ManifestEntry) -> None:
+    """Let a pending write name the stored bytes of its value instead of holding them.
+
+    Args:
+        document: The pending write.
+        entry: An item of the input that its checkpoint's manifest names: it stays as long
+            as that checkpoint, and so as long as the write.
+    """
+    (key,) = entry.keys(CheckpointKey(document["thread_id"], document["checkpoint_ns"], ""))
+    document["value"] = b""
+    document["stored"] = {name: value for name, value in key.query().items() if name in _STORED}
+
+
+def referred(document: Mapping[str, Any]) -> ValueKey | None:
+    """The value document that holds a pending write's value, None where it holds it itself."""
+    stored = document.get("stored")
+    return None if stored is None else ValueKey.of({**document, "part": None, **stored})
 
 
 def write_order(document: Mapping[str, Any]) -> tuple[str, str, int]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, ManifestEntry
 
-__all__ = ["Memory", "Parent"]
+__all__ = ["Memory", "Parent", "Planning"]
 
 _NAMESPACES = 1024
 _ENTRIES = 65536
@@ -41,6 +42,21 @@ class Parent:
     digests: Mapping[bytes, ManifestEntry] = field(default_factory=dict)
 
 
+class Planning:
+    """A put of a large input that is deciding what to write.
+
+    LangGraph stores what the input's task wrote, the same values again, meanwhile.
+
+    Attributes:
+        done: Set when it has decided, or failed.
+        digests: Large items of the input, by digest, that it is going to store.
+    """
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.digests: Mapping[bytes, ManifestEntry] = {}
+
+
 class Memory:
     """The newest checkpoint of each namespace, and the layout of each thread."""
 
@@ -49,6 +65,21 @@ class Memory:
         self._newest: OrderedDict[tuple[str, str], tuple[str, Parent]] = OrderedDict()
         self._entries = 0
         self._layouts: OrderedDict[str, int] = OrderedDict()
+        self._planning: dict[CheckpointKey, Planning] = {}
+
+    @contextmanager
+    def planning(self, key: CheckpointKey) -> Iterator[Planning]:
+        """Say that a put of a large input is under way, until it has ended."""
+        planning = self._planning[key] = Planning()
+        try:
+            yield planning
+        finally:
+            planning.done.set()
+            self._planning.pop(key, None)
+
+    def planned(self, key: CheckpointKey) -> Planning | None:
+        """The put of this checkpoint that is under way."""
+        return self._planning.get(key)
 
     def parent(self, key: CheckpointKey) -> Parent | None:
         """What is known of one checkpoint, None when it is not the newest one seen."""

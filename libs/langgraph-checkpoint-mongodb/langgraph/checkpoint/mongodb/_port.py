@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
@@ -40,6 +42,9 @@ _USUAL_LIMIT = 16 * 1024 * 1024
 # What serializes for longer than a tick of the event loop should take, about a
 # millisecond, is worth the tenth of one that a thread costs.
 _OFFLOAD_BYTES = 256 * 1024
+
+_WAIT_S = 10.0
+_POLL_S = 0.001
 
 # A find that is read to its end comes in as few batches as the server allows.
 _BATCH = 100_000
@@ -151,6 +156,10 @@ class Port(Protocol):
             function: The computation.
             *args: Its arguments.
         """
+        ...
+
+    async def wait(self, event: threading.Event) -> None:
+        """Wait for another call of this process, a few seconds at most."""
         ...
 
     def name(self, role: Role) -> str:
@@ -350,6 +359,10 @@ class SyncPort:
         """See `Port`."""
         return function(*args)
 
+    async def wait(self, event: threading.Event) -> None:
+        """See `Port`."""
+        event.wait(_WAIT_S)
+
     def name(self, role: Role) -> str:
         """See `Port`."""
         return self._collections[role].full_name
@@ -479,6 +492,14 @@ class AsyncPort:
         if (size() if callable(size) else size) < _OFFLOAD_BYTES:
             return function(*args)
         return await asyncio.to_thread(function, *args)
+
+    async def wait(self, event: threading.Event) -> None:
+        """See `Port`."""
+        # Not an asyncio.Event: it is set in another thread, and no thread waits here for it,
+        # since the one that sets it may need the last of the pool.
+        deadline = time.monotonic() + _WAIT_S
+        while not event.is_set() and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
 
     def name(self, role: Role) -> str:
         """See `Port`."""

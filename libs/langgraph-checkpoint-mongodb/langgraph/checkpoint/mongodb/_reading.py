@@ -25,6 +25,7 @@ from langgraph.checkpoint.mongodb._documents import (
     ValueKey,
     layout_of,
     pending_writes,
+    referred,
 )
 from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._packing import unpack_checkpoint
@@ -97,11 +98,12 @@ class Found:
 
     def missing(self) -> list[tuple[str, str]]:
         """Channel and version of the values that were not found."""
-        return [
+        named = [
             (entry.channel, entry.version)
             for entry in self.parent.manifest.values()
             if not all(key in self.values for key in entry.keys(self.key))
         ]
+        return named + missing_writes(self.writes, self.values)
 
     def size(self) -> int:
         """Bytes that are to be deserialized."""
@@ -258,6 +260,22 @@ def query_of(keys: Sequence[CheckpointKey]) -> Document:
             for (thread_id, checkpoint_ns), ids in namespaces.items()
         ]
     )
+
+
+def missing_writes(
+    writes: Iterable[Document], values: Mapping[ValueKey, Document]
+) -> list[tuple[str, str]]:
+    """Give pending writes the bytes they refer to; return those whose bytes are not there."""
+    missing = []
+    for document in writes:
+        key = referred(document)
+        if key is None:
+            continue
+        if key in values:
+            document["value"] = values[key]["value"]
+        else:
+            missing.append((document["channel"], key.version))
+    return missing
 
 
 async def decode(call: Call, found: Found) -> CheckpointTuple:

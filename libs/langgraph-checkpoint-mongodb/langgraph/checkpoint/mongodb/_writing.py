@@ -7,6 +7,7 @@ while others remove checkpoints.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -31,13 +32,14 @@ from langgraph.checkpoint.mongodb._documents import (
     ValueKey,
     layout_of,
     payload_size,
+    refer,
     value_documents,
     version_text,
     write_documents,
 )
-from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._memory import Parent, Planning
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint
-from langgraph.checkpoint.mongodb._parts import describe_part
+from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, describe_part, digest
 from langgraph.checkpoint.mongodb._plan import Plan, Planner
 from langgraph.checkpoint.mongodb._port import Call, Update
 from langgraph.checkpoint.mongodb._queries import (
@@ -61,6 +63,8 @@ __all__ = ["COUNTERS", "parent_of", "put", "put_writes", "restamp"]
 COUNTERS = "counters_since_delta_snapshot"
 """Metadata of a checkpoint whose delta channels are rebuilt from its ancestors."""
 
+_INPUT = "__start__"
+
 _OFFLOAD_ENOUGH = 1024 * 1024
 
 # Each further attempt needs another removal of the whole thread at that very moment.
@@ -81,7 +85,8 @@ async def put(
     fields = _common_fields(call, parent_id, metadata)
     if parent.layout == LAYOUT:
         split = _SplitPut(call, key, checkpoint, metadata, fields, new_versions)
-        await split.store(parent)
+        with call.io.memory.planning(key) if _INPUT in split.values else nullcontext() as planning:
+            await split.store(parent, planning)
     else:
         rebuilt = _rebuilt(checkpoint, metadata)
         await _put_whole(call, key, checkpoint, fields, rebuilt if parent.stored else {})
@@ -190,12 +195,15 @@ class _SplitPut:
         self.values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
         self.rebuilt = _rebuilt(checkpoint, metadata)
 
-    async def store(self, parent: Parent) -> None:
+    async def store(self, parent: Parent, planning: Planning | None) -> None:
         """Write the checkpoint; again, on its own, if its parent was removed meanwhile."""
         own: set[str] = set()
         created = False
         for attempt in range(_ATTEMPTS):
             plan = await self._plan(parent, own)
+            if planning is not None:
+                planning.digests = plan.digests
+                planning.done.set()
             documents = await self._measured(plan)
             stamped = await self._write_values(plan, documents, parent)
             done = await self._commit(plan, parent)
@@ -355,11 +363,33 @@ async def put_writes(
     )
     for document in documents:
         await _check_payload(call, document, lambda: f"the pending write of task {task_id!r}")
+    await _refer_to_input(call, key, documents)
     if all(document["idx"] >= 0 for document in documents):
         # What is there already stays: the task ran before.
         await call.io.insert("writes", documents)
     else:
         await call.io.update("writes", [_write_upsert(document) for document in documents])
+
+
+async def _refer_to_input(call: Call, key: CheckpointKey, documents: Sequence[Document]) -> None:
+    """Let large writes name the items of the graph's input that are the same bytes."""
+    large = [document for document in documents if len(document["value"]) > LARGE_ITEM_BYTES]
+    if not large:
+        return
+    digests: Mapping[bytes, ManifestEntry] = {}
+    if planning := call.io.memory.planned(key):
+        await call.io.wait(planning.done)
+        digests = planning.digests
+    elif known := call.io.memory.parent(key):
+        digests = known.digests
+    if digests:
+        await call.io.offload(_OFFLOAD_ENOUGH, _refer, large, digests)
+
+
+def _refer(documents: Sequence[Document], digests: Mapping[bytes, ManifestEntry]) -> None:
+    for document in documents:
+        if stored := digests.get(digest((document["type"], document["value"]))):
+            refer(document, stored)
 
 
 def _write_upsert(document: Document) -> Update:
