@@ -95,13 +95,14 @@ class _Walk:
         outbox = read_outbox(stored.pending_writes, self._channel)
         if outbox is not None and self.pending is None:
             self.pending = outbox.waiting()
-        if not ours and self._next is not None:
-            if outbox is not None:
-                self._elsewhere.update(outbox.turns())
-            return False
-        if outbox is not None or self._key in (checkpoint.get("updated_channels") or ()):
+        writes = outbox is not None and not outbox.carried
+        if (ours or self._next is None) and (writes or self._updated(checkpoint)):
             self._writer = outbox
             return True
+        if outbox is not None:
+            self._elsewhere.update(outbox.turns())
+        if not ours and self._next is not None:
+            return False
         self._child = checkpoint
         if stored.parent_config is None:
             return True
@@ -115,6 +116,9 @@ class _Walk:
         gone = self._writer.turns()  # what other branches carried on is gone from these messages
         elsewhere = [match for key, match in self._elsewhere.items() if key not in gone]
         return Counter(self._writer.known) + Counter(elsewhere)
+
+    def _updated(self, checkpoint: Checkpoint) -> bool:
+        return self._key in (checkpoint.get("updated_channels") or ())
 
     def _differ(self, one: Checkpoint, other: Checkpoint) -> bool:
         return one["channel_versions"].get(self._key) != other["channel_versions"].get(self._key)

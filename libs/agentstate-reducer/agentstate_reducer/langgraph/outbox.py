@@ -32,10 +32,12 @@ class Outbox:
         batches: Batches it lists, oldest first, with the hooks that have them.
         known: Digests of turns in the checkpoint's messages that were handed over from another
             branch of the thread, in the order of the messages.
+        carried: Whether the checkpoint wrote no messages, and only carries on what waits.
     """
 
     batches: list[Batch] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
+    carried: bool = False
 
     def waiting(self) -> list[Batch]:
         """Return the batches that a hook still lacks."""
@@ -55,15 +57,12 @@ def channel_name(messages_key: str) -> str:
     return f"__agentstate_reducer__:{messages_key}"
 
 
-def write_outbox(
-    channel: str, batches: Sequence[Batch], known: Sequence[str]
-) -> tuple[list[tuple[str, Any]], str]:
+def write_outbox(channel: str, outbox: Outbox) -> tuple[list[tuple[str, Any]], str]:
     """Return the writes of an outbox and the task id to put them under.
 
     Args:
         channel: The reserved channel.
-        batches: Batches that wait, oldest first.
-        known: As in `Outbox`.
+        outbox: What it says.
 
     Returns:
         Writes for `put_writes`, and a task id that is the same for the same content: an outbox that
@@ -72,7 +71,8 @@ def write_outbox(
     head = {
         "v": VERSION,
         "kind": "head",
-        "known": list(known),
+        "known": list(outbox.known),
+        "carried": outbox.carried,
         "batches": [
             {
                 "id": batch.id,
@@ -80,7 +80,7 @@ def write_outbox(
                 "wanted": sorted(batch.wanted),
                 "done": sorted(batch.done),
             }
-            for batch in batches
+            for batch in outbox.batches
         ],
     }
     turns = [
@@ -92,12 +92,16 @@ def write_outbox(
             "match": turn.match,
             "message": turn.message,
         }
-        for batch in batches
+        for batch in outbox.batches
         for turn in batch.turns
     ]
     content = digest(
-        *known,
-        *(part for b in batches for part in (b.id, *sorted(b.done), *(t.key for t in b.turns))),
+        *outbox.known,
+        *(
+            part
+            for b in outbox.batches
+            for part in (b.id, *sorted(b.done), *(t.key for t in b.turns))
+        ),
     )
     return [(channel, write) for write in (head, *turns)], _task(channel, "outbox", content)
 
@@ -147,7 +151,8 @@ def read_outbox(pending_writes: Iterable[Sequence[Any]] | None, channel: str) ->
             batches[write["batch"]].turns.append(turn)
         elif write["kind"] == "ack" and write["batch"] in batches:
             batches[write["batch"]].done.add(write["hook"])
-    return Outbox(list(batches.values()), list(heads[-1]["known"]))
+    carried = all(head["carried"] for head in heads)
+    return Outbox(list(batches.values()), list(heads[-1]["known"]), carried)
 
 
 def _readable(write: Any) -> bool:

@@ -22,7 +22,7 @@ from ..messages import field as field_of
 from ..reducer import MessageReducer
 from .delta import is_delta
 from .finding import find
-from .outbox import channel_name, read_outbox, write_acknowledgement, write_outbox
+from .outbox import Outbox, channel_name, read_outbox, write_acknowledgement, write_outbox
 from .ports import Port
 from .streams import Held, Line, Mark, Split, Streams, held, mark, next_line, split
 
@@ -157,7 +157,7 @@ class Save:
     async def _carry_on(self) -> None:
         """Keep what waits beside the newest checkpoint: older ones may be pruned."""
         try:
-            await self._write_outbox([], self.line)
+            await self._write_outbox([], self.line, carried=True)
             self.stream.unstored.clear()
         except Exception:
             logger.warning("what waits for hooks stays beside an older checkpoint", exc_info=True)
@@ -267,7 +267,9 @@ class Save:
         with_ids = [turn for turn in turns if field_of(turn.message, "id") is not None]
         self.core.reducer.remember(with_ids, self.namespace, len(with_ids))
 
-    async def _write_outbox(self, turns: list[Turn], line: Line | None) -> list[Batch]:
+    async def _write_outbox(
+        self, turns: list[Turn], line: Line | None, *, carried: bool = False
+    ) -> list[Batch]:
         """Store what waits beside the checkpoint, before it."""
         batches = list(self.stream.pending)
         if turns:
@@ -275,7 +277,7 @@ class Save:
             batches.append(Batch(id_, self.namespace, turns, wanted=set(self.names)))
         known = [k.match for k in line.known.values()] if line else []
         if batches or known or self.stream.unstored:
-            writes, task = write_outbox(self.core.channel, batches, known)
+            writes, task = write_outbox(self.core.channel, Outbox(batches, known, carried))
             await self.port.put_writes(self._here(), writes, task)
         return batches
 
