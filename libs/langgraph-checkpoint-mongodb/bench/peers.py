@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import islice
 from typing import Any
 
 from bench.faces import AsyncFace, Face, SyncFace
@@ -14,12 +15,27 @@ from bench.meter import CommandCounter
 
 POOL_SIZE = 8  # connections: as many as the concurrent workload has threads or tasks
 POSTGRES_TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+POSTGRES_MULTIPLY = """
+    INSERT INTO checkpoints
+    SELECT thread_id, checkpoint_ns, '0-' || gen_random_uuid(), parent_checkpoint_id, type,
+           checkpoint, metadata
+    FROM (SELECT * FROM checkpoints WHERE thread_id = %(thread_id)s
+          ORDER BY checkpoint_id DESC LIMIT 1) AS newest,
+         generate_series(1, %(copies)s)"""
+NEWEST_FIRST = [("checkpoint_ns", 1), ("checkpoint_id", -1)]
 DISTRIBUTIONS = {
     "ours": "langgraph-checkpoint-mongodb",
     "0.5.1": "langgraph-checkpoint-mongodb",
     "postgres": "langgraph-checkpoint-postgres",
     "memory": "langgraph-checkpoint",
 }
+
+
+def batched(items: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Cut items into lists of at most so many."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
 
 
 @dataclass
@@ -31,11 +47,14 @@ class Opened:
         commands: Commands sent so far by its driver; 0 where the driver does not tell.
         stored: Bytes its server holds: data as documents are for MongoDB (indexes and compression
             aside), tables with their indexes for PostgreSQL, where row overhead lies in pages.
+        multiply: Gives a thread so many older copies of its newest checkpoint, straight in the
+            server; None where putting them is as quick.
     """
 
     face: Face
     commands: Callable[[], int]
     stored: Callable[[], int]
+    multiply: Callable[[str, int], None] | None = None
 
 
 def versions(peer: str) -> dict[str, str]:
@@ -92,6 +111,14 @@ async def _mongodb(peer: str, face: str, uri: str) -> AsyncIterator[Opened]:
     def stored() -> int:
         return int(admin[name].command("dbStats")["dataSize"])
 
+    def multiply(thread_id: str, copies: int) -> None:
+        checkpoints = admin[name]["checkpoints"]
+        found = checkpoints.find({"thread_id": thread_id}, {"_id": 0})
+        newest = found.sort(NEWEST_FIRST).limit(1)[0]
+        ids = (f"0-{uuid.uuid4()}" for _ in range(copies))  # before any real id
+        for batch in batched(ids, 10_000):
+            checkpoints.insert_many([{**newest, "checkpoint_id": id_} for id_ in batch])
+
     try:
         if face == "async" and peer == "ours":
             from langgraph.checkpoint.mongodb.aio import AsyncMongoDBSaver
@@ -99,13 +126,13 @@ async def _mongodb(peer: str, face: str, uri: str) -> AsyncIterator[Opened]:
             client: AsyncMongoClient[Any] = AsyncMongoClient(uri, event_listeners=[listener])
             saver = AsyncMongoDBSaver(client, db_name=name)
             await saver.setup()
-            yield Opened(AsyncFace(saver), listener.counter, stored)
+            yield Opened(AsyncFace(saver), listener.counter, stored, multiply)
             await client.close()
         else:
             with MongoClient[Any](uri, event_listeners=[listener]) as blocking:
                 plain = MongoDBSaver(blocking, db_name=name)
                 chosen: Face = SyncFace(plain) if face == "sync" else AsyncFace(plain)
-                yield Opened(chosen, listener.counter, stored)
+                yield Opened(chosen, listener.counter, stored, multiply)
     finally:
         admin.drop_database(name)
         admin.close()
@@ -129,6 +156,9 @@ async def _postgres(face: str, uri: str) -> AsyncIterator[Opened]:
             ]
             return sum(int(size[0]) for size in sizes if size)
 
+        def multiply(thread_id: str, copies: int) -> None:
+            admin.execute(POSTGRES_MULTIPLY, {"thread_id": thread_id, "copies": copies})
+
         options: dict[str, Any] = {
             "min_size": POOL_SIZE,
             "max_size": POOL_SIZE,
@@ -140,11 +170,11 @@ async def _postgres(face: str, uri: str) -> AsyncIterator[Opened]:
                 pool.wait()
                 saver = PostgresSaver(pool)
                 saver.setup()
-                yield Opened(SyncFace(saver), int, stored)
+                yield Opened(SyncFace(saver), int, stored, multiply)
         else:
             async with AsyncConnectionPool(uri, **options) as apool:
                 await apool.wait()
                 asaver = AsyncPostgresSaver(apool)
                 await asaver.setup()
-                yield Opened(AsyncFace(asaver), int, stored)
+                yield Opened(AsyncFace(asaver), int, stored, multiply)
         admin.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")

@@ -68,4 +68,4 @@ def passes(workload: str, quick: bool) -> list[Pass]:
     return [counted, timed]
 
 
-REPEATS = {"W8": 3, "W9": 2, "W10": 1, "W3": 7}
+REPEATS = {"W2": 3, "W4": 3, "W8": 3, "W9": 1, "W10": 1}

@@ -20,6 +20,7 @@ class HandMadeThread:
 
     def __init__(self, face: Face, thread_id: str) -> None:
         self.face = face
+        self.thread_id = thread_id
         self.config: Config = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
         self.values: dict[str, Any] = {}
         self.versions: dict[str, Any] = {}

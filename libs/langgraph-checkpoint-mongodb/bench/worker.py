@@ -26,7 +26,8 @@ async def perform(peer: str, face: str, job: Job) -> dict[str, float]:
     relay = RelayStats(job.control) if job.control else None
     try:
         async with open_peer(peer, face, job.uri) as opened:
-            stage = Stage(opened.face, Meter(opened.commands, relay), opened.stored, job.quick)
+            meter = Meter(opened.commands, relay)
+            stage = Stage(opened.face, meter, opened.stored, opened.multiply, job.quick)
             return await workload.run(stage)
     finally:
         if relay:

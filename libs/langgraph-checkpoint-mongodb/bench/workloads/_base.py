@@ -25,12 +25,14 @@ class Stage:
         face: Calls the peer's saver.
         meter: Measures stretches of work.
         stored: Bytes the peer's server holds now.
+        multiply: Gives a thread so many more checkpoints, older ones; None: put them.
         quick: Whether to run the small size.
     """
 
     face: Face
     meter: Meter
     stored: Callable[[], int]
+    multiply: Callable[[str, int], None] | None
     quick: bool
 
     def size(self, full: int, quick: int) -> int:

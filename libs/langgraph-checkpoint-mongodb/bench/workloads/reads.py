@@ -85,21 +85,30 @@ class DeltaHistory:
 
 
 class Growth:
-    """W10: one thread that grows, measured at each power of ten; then pruned."""
+    """W10: a thread that grows, measured at each power of ten and pruned at the end."""
 
     rounds = 30
 
     async def run(self, stage: Stage) -> dict[str, float]:
         figures: dict[str, float] = {}
         built = HandMadeThread(stage.face, "growing")
-        for size in (100, 300) if stage.quick else (10**2, 10**3, 10**4, 10**5):
-            while built.step < size:
-                await built.put({"n": built.step, "note": [f"step {built.step}"]})
+        await built.put({"n": 0, "note": ["a note"]})
+        length = 1
+        for size in (100, 1000) if stage.quick else (10**2, 10**3, 10**4, 10**5):
+            await self._grow(stage, built, size - length)
             for name, seconds in (await self._measure(stage, built)).items():
                 figures[f"{name}_{size}_ms"] = seconds * 1000
-        if hasattr(type(stage.face.saver), "prune"):
-            figures |= await self._prune(stage, built)
+            length = size + self.rounds
+            figures |= await self._prune(stage, size)
         return figures
+
+    async def _grow(self, stage: Stage, built: HandMadeThread, more: int) -> None:
+        """Give the thread more checkpoints; it keeps its newest."""
+        if stage.multiply:
+            stage.multiply(built.thread_id, more)
+        else:
+            for _ in range(more):
+                await built.put({"n": built.step})
 
     async def _measure(self, stage: Stage, built: HandMadeThread) -> dict[str, float]:
         config = thread("growing")
@@ -128,27 +137,20 @@ class Growth:
             times.append(time.perf_counter() - start)
         return median(times)
 
-    async def _prune(self, stage: Stage, built: HandMadeThread) -> dict[str, float]:
-        """Prune a thread of 100 beside the large one, then the large one."""
-        beside = HandMadeThread(stage.face, "beside")
-        for _ in range(100):
-            await beside.put({"n": beside.step})
-        figures = {}
-        for name, pruned, length in (
-            ("beside", beside, 100),
-            ("growing", built, built.step),
-        ):
-            start = time.perf_counter()
-            try:
-                await stage.face.prune(name)
-            except NotImplementedError:
-                return {}
-            seconds = time.perf_counter() - start
-            left = [found async for found in stage.face.list(thread(name))]
-            expect(
-                [found.checkpoint["id"] for found in left] == [pruned.latest_id],
-                "prune kept others",
-            )
-            figures[f"prune_{name}_ms"] = seconds * 1000
-            figures[f"prune_{name}_us_per_checkpoint"] = seconds * 1e6 / (length - 1)
-        return figures
+    async def _prune(self, stage: Stage, size: int) -> dict[str, float]:
+        """Prune a thread of so many checkpoints, made for it."""
+        pruned = HandMadeThread(stage.face, f"pruned-{size}")
+        await pruned.put({"n": 0, "note": ["a note"]})
+        await self._grow(stage, pruned, size - 1)
+        start = time.perf_counter()
+        try:
+            await stage.face.prune(pruned.thread_id)
+        except NotImplementedError:  # this peer cannot
+            return {}
+        seconds = time.perf_counter() - start
+        left = [found.checkpoint["id"] async for found in stage.face.list(thread(pruned.thread_id))]
+        expect(left == [pruned.latest_id], f"prune left {len(left)}")
+        return {
+            f"prune_{size}_ms": seconds * 1000,
+            f"prune_{size}_us_per_checkpoint": seconds * 1e6 / (size - 1),
+        }
