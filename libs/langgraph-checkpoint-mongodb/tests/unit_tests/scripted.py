@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -118,6 +119,9 @@ class ScriptedPort(Port):
         self, size: int | Callable[[], int], function: Callable[..., T], *args: Any
     ) -> T:
         return function(*args)
+
+    async def wait(self, event: threading.Event) -> None:
+        assert event.wait(1), "nobody sets the event"
 
     def name(self, role: Role) -> str:
         return f"db.{role}"

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from langgraph.checkpoint.mongodb import MongoDBSaver
+from langgraph.checkpoint.mongodb._documents import CheckpointKey
+from langgraph.checkpoint.mongodb._graph import Graph, by_namespace, key_queries
+from langgraph.checkpoint.mongodb._port import run
+from langgraph.checkpoint.mongodb._queries import config_of
+from tests.support import checkpoint, thread
+from tests.unit_tests.threads import Node, build, mongomock_saver, rebuilt, shapes
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(BaseCheckpointSaver, "get_delta_channel_history"),
+    reason="delta channels came with langgraph-checkpoint 4: install that to run these tests",
+)
+
+
+def read(saver: MongoDBSaver) -> Graph:
+    return run(Graph.read(saver._call(), "t"))
+
+
+def needed(saver: MongoDBSaver, kept: set[CheckpointKey]) -> set[CheckpointKey]:
+    return run(read(saver).needed_by(kept))
+
+
+def state(saver: MongoDBSaver, key: CheckpointKey) -> Any:
+    """All that LangGraph reads of a checkpoint, delta channels included."""
+    config = config_of(key)
+    history = saver.get_delta_channel_history(config=config, channels=rebuilt(saver, key))
+    return saver.get_tuple(config), history
+
+
+def remove_all_but(saver: MongoDBSaver, kept: set[CheckpointKey]) -> None:
+    graph = read(saver)
+    gone = graph.keys() - kept
+    for value in graph.named_values(gone) - graph.named_values(kept):
+        saver.channel_values_collection.delete_many(value.query())
+    for key in gone:
+        saver.checkpoint_collection.delete_many(key.query())
+        saver.writes_collection.delete_many(key.query())
+
+
+def chain(*actions: tuple[str, str]) -> list[Node]:
+    return [Node(place - 1 if place else None, both) for place, both in enumerate(actions)]
+
+
+some_of = st.sets(st.integers(0, 8))
+
+
+def chosen(keys: list[CheckpointKey], places: set[int]) -> set[CheckpointKey]:
+    return {keys[place] for place in places if place < len(keys)}
+
+
+# ------------------------------------------------------------------ laws
+
+
+@settings(max_examples=40)
+@given(shapes(), some_of, st.sampled_from([1, 2]))
+def test_what_is_needed_suffices_to_read_what_is_kept_as_before(
+    nodes: list[Node], places: set[int], layout: int
+) -> None:
+    saver = mongomock_saver()
+    kept = chosen(build(saver, nodes, layout=layout), places)
+    before = {key: state(saver, key) for key in kept}
+    remove_all_but(saver, needed(saver, kept))
+    assert {key: state(saver, key) for key in kept} == before
+
+
+@settings(max_examples=40)
+@given(shapes(), some_of, some_of)
+def test_what_two_sets_need_is_what_each_of_them_needs(
+    nodes: list[Node], some: set[int], others: set[int]
+) -> None:
+    saver = mongomock_saver()
+    keys = build(saver, nodes)
+    one, other = chosen(keys, some), chosen(keys, others)
+    together = needed(saver, one | other)
+    assert one | other <= together <= set(keys)
+    assert together == needed(saver, one) | needed(saver, other)
+
+
+@settings(max_examples=40)
+@given(shapes(), some_of)
+def test_nothing_that_is_not_an_ancestor_is_needed(nodes: list[Node], places: set[int]) -> None:
+    saver = mongomock_saver()
+    keys = build(saver, nodes)
+    ancestors: set[CheckpointKey] = set()
+    for place in places:
+        at: int | None = place if place < len(nodes) else None
+        while at is not None:
+            ancestors.add(keys[at])
+            at = nodes[at].parent
+    assert needed(saver, chosen(keys, places)) <= ancestors
+
+
+# ------------------------------------------------------------------ cases
+
+
+def test_without_delta_channels_only_what_is_kept_is_needed() -> None:
+    saver = mongomock_saver()
+    keys = build(saver, chain(*[("plain", "plain")] * 5))
+    assert needed(saver, {keys[4]}) == {keys[4]}
+
+
+def test_ancestors_are_needed_back_to_the_last_snapshot_of_each_channel() -> None:
+    saver = mongomock_saver()
+    actions = [
+        ("snapshot", "idle"),
+        ("write", "snapshot"),
+        ("snapshot", "write"),
+        ("write", "write"),
+        ("write", "write"),
+    ]
+    keys = build(saver, chain(*actions))
+    assert needed(saver, {keys[4]}) == set(keys[1:])
+
+
+def test_a_checkpoint_that_holds_its_snapshots_needs_no_ancestor() -> None:
+    saver = mongomock_saver()
+    keys = build(saver, chain(("write", "write"), ("write", "write"), ("snapshot", "snapshot")))
+    assert needed(saver, {keys[2]}) == {keys[2]}
+
+
+def test_a_delta_channel_that_was_never_written_needs_no_ancestor() -> None:
+    saver = mongomock_saver()
+    keys = build(saver, chain(*[("plain", "idle")] * 4))
+    assert needed(saver, {keys[3]}) == {keys[3]}
+
+
+def test_the_newest_checkpoint_of_a_subgraph_called_from_a_kept_one_is_needed() -> None:
+    saver = mongomock_saver()
+    keys = build(saver, chain(("plain", "plain"), ("plain", "plain")))
+    calls = {"child:1": keys[0], "child:2": keys[1]}
+    for checkpoint_ns, caller in calls.items():
+        config = thread("t", checkpoint_ns)
+        for checkpoint_id in ("1", "2"):
+            made = checkpoint({}, {}, id=checkpoint_id)
+            metadata: Any = {"parents": {"": caller.checkpoint_id}}
+            config = saver.put(config, made, metadata, {})
+    assert needed(saver, {keys[1]}) == {keys[1], CheckpointKey("t", "child:2", "2")}
+
+
+def test_the_newest_are_counted_in_each_namespace() -> None:
+    saver = mongomock_saver()
+    for checkpoint_ns in ("", "child:1"):
+        for checkpoint_id in ("1", "3", "2"):
+            made = checkpoint({}, {}, id=checkpoint_id)
+            saver.put(thread("t", checkpoint_ns), made, {}, {})
+    assert read(saver).newest(2) == {
+        CheckpointKey("t", checkpoint_ns, checkpoint_id)
+        for checkpoint_ns in ("", "child:1")
+        for checkpoint_id in ("2", "3")
+    }
+
+
+def test_a_value_that_checkpoints_share_is_named_once() -> None:
+    saver = mongomock_saver()
+    keys = build(saver, chain(("snapshot", "idle"), ("idle", "idle"), ("idle", "idle")))
+    (value,) = read(saver).named_values(keys)
+    assert value.channel == "log"
+
+
+def test_other_threads_are_not_in_the_graph() -> None:
+    saver = mongomock_saver()
+    keys = build(saver, chain(("plain", "plain")))
+    saver.put(thread("other"), checkpoint({}, {}), {}, {})
+    assert read(saver).keys() == set(keys)
+
+
+# ------------------------------------------------------------------ queries for keys
+
+keys_of_one_thread = st.sets(
+    st.builds(CheckpointKey, st.just("t"), st.sampled_from(["", "a", "b"]), st.text("123"))
+)
+
+
+@given(keys_of_one_thread)
+def test_keys_grouped_by_namespace_are_all_there(keys: set[CheckpointKey]) -> None:
+    grouped = by_namespace(keys)
+    assert {CheckpointKey("t", ns, one) for ns, ids in grouped.items() for one in ids} == keys
+
+
+def test_queries_for_keys_are_of_bounded_size_and_name_each_key_once() -> None:
+    keys = [CheckpointKey("t", ns, str(n)) for ns in ("", "a") for n in range(2500)]
+    queries = key_queries(keys)
+    named = [(q["checkpoint_ns"], one) for q in queries for one in q["checkpoint_id"]["$in"]]
+    assert max(len(query["checkpoint_id"]["$in"]) for query in queries) <= 1000
+    assert sorted(named) == sorted(key[1:] for key in keys)
+
+
+def test_no_keys_take_no_query() -> None:
+    assert key_queries([]) == []
