@@ -6,7 +6,7 @@ import threading
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from chats import texts
+from chats import system, texts, turns
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
@@ -22,7 +22,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.types import Command, interrupt
-from threads import Faulty, Remember, reducing, stored
+from threads import Faulty, Remember, Run, reducing, stored
 
 CONFIG: Any = {"configurable": {"thread_id": "t", "memory_namespace": ("memories", "kim")}}
 
@@ -369,3 +369,64 @@ def test_a_step_without_messages_passes_the_checkpoint_on_as_it_is() -> None:
     saver.put(*args)
     assert all(a is b for a, b in zip(seen[0], args, strict=True))
     assert inner.log == ["put"]
+
+
+@pytest.mark.parametrize("new_runs", [False, True])
+@pytest.mark.parametrize("work", [False, True])
+def test_each_message_is_summarized_once_however_long_a_run_is(new_runs: bool, work: bool) -> None:
+    asked: list[list[str]] = []
+
+    def summarize(messages: list[Any]) -> str:
+        asked.append(texts(messages))
+        return f"summary {len(asked)}"
+
+    hook, inner = Remember(), InMemorySaver()
+    saver = reducing(
+        inner,
+        hook,
+        min_messages=4,
+        max_messages=8,
+        summarize_fn=summarize,
+        inject_summary=True,
+        summary_message_factory=lambda text, n: [system(text)],
+    )
+    run = Run(saver)
+    run.say(system("be kind", "s"))
+    for message in turns(20):
+        run = Run(saver) if new_runs else run
+        run.say(message)
+        if work:
+            run.work()
+        kept = texts(stored(inner))
+        assert len(kept) <= 8
+        assert kept[0] == "be kind"
+        assert [t for t in kept if t.startswith("summary")] == [f"summary {len(asked)}"][
+            : len(asked)
+        ]
+    said = [text for batch in asked for text in batch if not text.startswith("summary")]
+    assert said == hook.handed
+    assert said + texts(stored(inner))[2:] == texts(turns(20))
+    assert len(asked) < 12
+    for number, batch in enumerate(asked[1:], start=1):
+        assert batch[0] == f"summary {number}"
+
+
+def test_a_thread_with_an_outbox_is_read_and_gone_on_with_by_the_bare_saver() -> None:
+    inner = InMemorySaver()
+    ask(echo_graph(reducing(inner, Remember(fail=99))), "a", "b", "c")
+    assert any("__agentstate" in w[1] for t in inner.list(CONFIG) for w in t.pending_writes or ())
+    bare = echo_graph(inner)
+    assert bare.get_state(CONFIG).values["count"] > 0
+    ask(bare, "d")
+    assert texts(stored(inner))[-2:] == ["d", "re: d"]
+
+
+def test_what_is_stored_for_hooks_is_never_shown() -> None:
+    inner = InMemorySaver()
+    saver = reducing(inner, Remember(fail=99))
+    graph = echo_graph(saver)
+    ask(graph, "a", "b", "c")
+    shown = [w for t in saver.list(CONFIG) for w in t.pending_writes or ()]
+    assert shown
+    assert not any("__agentstate" in str(w) for w in shown)
+    assert not any("__agentstate" in str(s) for s in graph.get_state_history(CONFIG))
