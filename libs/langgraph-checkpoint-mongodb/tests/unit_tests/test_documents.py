@@ -15,6 +15,8 @@ from langgraph.checkpoint.mongodb._documents import (
     ValueKey,
     layout_of,
     pending_writes,
+    refer,
+    referred,
     value_documents,
     value_version,
     write_documents,
@@ -186,3 +188,26 @@ def test_write_documents_are_stamped_only_with_a_ttl() -> None:
     (stamped,) = write_documents(CODEC, KEY, [("x", 1)], "1", "", STAMP)
     (plain,) = write_documents(CODEC, KEY, [("x", 1)], "1", "", None)
     assert (stamped["created_at"], "created_at" in plain) == (STAMP, False)
+
+
+@pytest.mark.parametrize("part", [None, 3])
+def test_a_write_that_names_stored_bytes_finds_them(part: int | None) -> None:
+    entry = ManifestEntry("__start__", "v", 1, stored_part=part)
+    (document,) = write_documents(CODEC, KEY, [("x", 1)], "1", "", None)
+    refer(document, entry)
+    assert document["value"] == b""
+    assert [referred(document)] == entry.keys(KEY)
+
+
+def test_a_write_in_a_copied_thread_finds_the_copied_bytes() -> None:
+    entry = ManifestEntry("__start__", "v", 1, stored_part=3)
+    (document,) = write_documents(CODEC, KEY, [("x", 1)], "1", "", None)
+    refer(document, entry)
+    found = referred({**document, "thread_id": "copy"})
+    assert found is not None
+    assert (found.thread_id, found.part) == ("copy", 3)
+
+
+def test_a_write_that_holds_its_value_names_nothing() -> None:
+    (document,) = write_documents(CODEC, KEY, [("x", 1)], "1", "", None)
+    assert referred(document) is None

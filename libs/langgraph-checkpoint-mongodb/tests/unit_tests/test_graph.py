@@ -2,10 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph.checkpoint.mongodb import MongoDBSaver
 from langgraph.checkpoint.mongodb._documents import CheckpointKey
@@ -13,12 +11,10 @@ from langgraph.checkpoint.mongodb._graph import Graph, by_namespace, key_queries
 from langgraph.checkpoint.mongodb._port import run
 from langgraph.checkpoint.mongodb._queries import config_of
 from tests.support import checkpoint, thread
+from tests.unit_tests.strategies import needs_delta_channels
 from tests.unit_tests.threads import Node, build, mongomock_saver, rebuilt, shapes
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(BaseCheckpointSaver, "get_delta_channel_history"),
-    reason="delta channels came with langgraph-checkpoint 4: install that to run these tests",
-)
+pytestmark = needs_delta_channels
 
 
 def read(saver: MongoDBSaver) -> Graph:

@@ -13,13 +13,11 @@ from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
 from langgraph.checkpoint.mongodb._documents import CheckpointKey
 from langgraph.checkpoint.mongodb._queries import config_of
 from tests.support import thread
+from tests.unit_tests.strategies import needs_delta_channels
 from tests.unit_tests.threads import CHANNELS, Node, build, mongomock_saver, rebuilt, shapes
 
 default = getattr(BaseCheckpointSaver, "get_delta_channel_history", None)
-pytestmark = pytest.mark.skipif(
-    default is None,
-    reason="delta channels came with langgraph-checkpoint 4: install that to run these tests",
-)
+pytestmark = needs_delta_channels
 
 
 @pytest.fixture(scope="module", autouse=True)

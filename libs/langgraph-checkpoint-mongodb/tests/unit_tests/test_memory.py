@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -152,6 +153,23 @@ def test_threads_may_use_it_at_once() -> None:
     for n in range(7):
         memory.forget(f"t{n}")
     assert memory._entries == 0
+
+
+def test_a_put_of_a_large_input_is_known_while_it_is_under_way() -> None:
+    memory = Memory()
+    with memory.planning(key()) as planning:
+        assert memory.planned(key()) is planning
+        assert not planning.done.is_set()
+    assert memory.planned(key()) is None
+
+
+def test_whoever_waits_for_a_put_is_let_go_when_it_fails() -> None:
+    memory = Memory()
+    with pytest.raises(ValueError, match="too large"), memory.planning(key()) as planning:
+        raise ValueError("too large")
+    assert planning.done.is_set()
+    assert planning.digests == {}
+    assert memory.planned(key()) is None
 
 
 def _in_threads(function: Callable[[int], None], count: int) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,12 +21,14 @@ from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry
 from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._parts import digest
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._port import Call, Updated, run
 from langgraph.checkpoint.mongodb._ttl import now
 from langgraph.checkpoint.mongodb._writing import COUNTERS, put, put_writes
 from tests.support import checkpoint, thread
 from tests.unit_tests.scripted import ScriptedPort
+from tests.unit_tests.strategies import needs_delta_channels
 
 MB = 1024 * 1024
 LARGE = "x" * 2 * INLINE_VALUE_BYTES
@@ -257,6 +260,7 @@ def test_a_delta_channel_that_was_never_written_relies_on_nothing() -> None:
     assert len(port.asked[-1].given) == 1
 
 
+@needs_delta_channels
 def test_a_snapshot_is_written_and_named_as_one() -> None:
     port = knowing(("insert", []), ("update", INSERTED), parent=Parent(2, {}))
     put_second(port, {"log": DeltaSnapshot([1])}, {"log": V2})
@@ -462,3 +466,70 @@ def test_writes_are_stamped_only_with_a_ttl() -> None:
     write(plain, ("a", 1))
     assert "created_at" in inserted(stamped)[0]
     assert "created_at" not in inserted(plain)[0]
+
+
+# ------------------------------------------------------------------ writes of the graph's input
+
+DOCS = b"d" * MB
+
+
+def put_input(port: ScriptedPort) -> None:
+    """Put checkpoint 2 with an input of one large and one small item."""
+    values = {"__start__": {"docs": DOCS, "small": 1}}
+    put_second(port, values, {"__start__": V2})
+
+
+def test_a_write_of_a_large_item_of_the_input_names_it() -> None:
+    port = knowing(("insert", []), ("update", INSERTED))
+    put_input(port)
+    (entry,) = committed(port)["channels"]
+    port.play_on(("insert", []))
+    write(port, ("docs", DOCS), ("small", 1))
+    docs, small = inserted(port)
+    assert docs["value"] == b""
+    assert (docs["stored"]["channel"], docs["stored"]["version"]) == ("__start__", V2)
+    assert 0 < docs["stored"]["part"] < entry["parts"]
+    assert (small["value"] != b"", "stored" in small) == (True, False)
+
+
+@pytest.mark.parametrize("other", [b"D" * MB, bytearray(DOCS), DOCS + b"d"])
+def test_a_write_that_differs_from_the_input_holds_its_value(other: Any) -> None:
+    port = knowing(("insert", []), ("update", INSERTED))
+    put_input(port)
+    port.play_on(("insert", []))
+    write(port, ("docs", other))
+    assert "stored" not in inserted(port)[0]
+
+
+def test_a_write_to_a_checkpoint_that_is_not_known_holds_its_value() -> None:
+    port = ScriptedPort(("insert", []))
+    write(port, ("docs", DOCS))
+    assert "stored" not in inserted(port)[0]
+
+
+def test_a_write_waits_for_the_put_of_its_checkpoint_to_decide() -> None:
+    port = ScriptedPort(("insert", []))
+    with port.memory.planning(KEY) as planning:
+        planning.digests = {digest(("bytes", DOCS)): ManifestEntry("__start__", V2, MB)}
+        decided = threading.Timer(0.05, planning.done.set)
+        decided.start()
+        write(port, ("docs", DOCS))
+        assert planning.done.is_set()
+        decided.join()
+    assert inserted(port)[0]["stored"]["version"] == V2
+
+
+def test_a_small_write_waits_for_nothing() -> None:
+    port = ScriptedPort(("insert", []))
+    with port.memory.planning(KEY):
+        write(port, ("small", 1))
+    assert len(inserted(port)) == 1
+
+
+def test_a_write_beside_a_put_that_failed_holds_its_value() -> None:
+    port = knowing(("insert", AutoReconnect("gone")))
+    with pytest.raises(AutoReconnect):
+        put_input(port)
+    port.play_on(("insert", []))
+    write(port, ("docs", DOCS))
+    assert "stored" not in inserted(port)[0]

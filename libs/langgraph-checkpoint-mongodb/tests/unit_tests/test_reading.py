@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
+from mongomock.filtering import filter_applies
+
+from langgraph.checkpoint.mongodb import MissingChannelValueError, UnknownLayoutError, _reading
+from langgraph.checkpoint.mongodb._commit import UNPROVEN
+from langgraph.checkpoint.mongodb._documents import (
+    CheckpointKey,
+    Document,
+    ManifestEntry,
+    refer,
+    value_documents,
+    write_documents,
+)
+from langgraph.checkpoint.mongodb._packing import pack_checkpoint
+from langgraph.checkpoint.mongodb._port import Call, run
+from langgraph.checkpoint.mongodb._queries import list_query
+from langgraph.checkpoint.mongodb._reading import Found, get_tuple, list_page, query_of
+from langgraph.checkpoint.mongodb._whole import whole_fields
+from tests.support import checkpoint, thread
+from tests.unit_tests.scripted import ScriptedPort
+from tests.unit_tests.strategies import CODEC
+
+KEY = CheckpointKey("t", "", "2")
+ENTRY = ManifestEntry("docs", "v", 5)
+EXACTLY = thread("t", checkpoint_id="2")
+
+
+def document(*entries: ManifestEntry, key: CheckpointKey = KEY, **fields: Any) -> Document:
+    """A split checkpoint document with `small` inline and these entries."""
+    made = checkpoint({}, {"small": "1"}, id=key.checkpoint_id)
+    type_, data = pack_checkpoint(CODEC, made, {"small": 1})
+    return {
+        **key.query(),
+        "parent_checkpoint_id": None,
+        "layout": 2,
+        "type": type_,
+        "checkpoint": data,
+        "channels": [entry.to_document() for entry in entries],
+        "metadata": {},
+        **fields,
+    }
+
+
+def value(entry: ManifestEntry = ENTRY, stored: Any = "docs") -> Document:
+    (made,) = value_documents(KEY, entry, [CODEC.dumps(stored)], None)
+    return made
+
+
+def read(port: ScriptedPort, config: RunnableConfig = EXACTLY) -> CheckpointTuple | None:
+    return run(get_tuple(Call(port, CODEC, None), config))
+
+
+def values_of(found: CheckpointTuple | None) -> dict[str, Any]:
+    assert found is not None
+    return found.checkpoint["channel_values"]
+
+
+# ------------------------------------------------------------------ one checkpoint
+
+
+def test_a_checkpoint_whose_values_are_inline_takes_two_reads() -> None:
+    port = ScriptedPort(("find", [document()]), ("find", []))
+    assert values_of(read(port)) == {"small": 1}
+    assert port.methods == ["checkpoints.find", "writes.find"]
+
+
+def test_exactly_the_values_that_it_names_are_read() -> None:
+    port = ScriptedPort(("find", [document(ENTRY)]), ("find", [value()]), ("find", []))
+    assert values_of(read(port)) == {"small": 1, "docs": "docs"}
+    asked = {"thread_id": "t", "checkpoint_ns": "", "channel": "docs", "version": "v"}
+    assert port.asked[1].given == asked
+
+
+def test_a_checkpoint_of_the_whole_layout_reads_no_values() -> None:
+    made = checkpoint({"a": 1}, {"a": 1}, id="2")
+    whole = {**KEY.query(), "metadata": {}, **whole_fields(CODEC, made)}
+    port = ScriptedPort(("find", [whole]), ("find", []))
+    assert values_of(read(port)) == {"a": 1}
+    assert port.methods == ["checkpoints.find", "writes.find"]
+
+
+def test_a_layout_of_the_future_is_refused() -> None:
+    with pytest.raises(UnknownLayoutError):
+        read(ScriptedPort(("find", [document(layout=3)])))
+
+
+def test_what_was_read_spares_the_next_put_a_read() -> None:
+    port = ScriptedPort(("find", [document(ENTRY)]), ("find", [value()]), ("find", []))
+    read(port)
+    known = port.memory.parent(KEY)
+    assert known is not None
+    assert known.manifest == {"docs": ENTRY}
+
+
+def test_a_checkpoint_that_is_not_proven_yet_is_read_but_not_built_on() -> None:
+    port = ScriptedPort(("find", [{**document(), UNPROVEN: True}]), ("find", []))
+    assert values_of(read(port)) == {"small": 1}
+    assert port.memory.parent(KEY) is None
+
+
+def test_an_empty_thread_is_known_to_be_new() -> None:
+    port = ScriptedPort(("find", []))
+    assert read(port, thread("t")) is None
+    assert port.memory.layout("t") == 2
+
+
+def test_a_subgraphs_checkpoint_is_not_taken_for_the_roots() -> None:
+    child = document(key=CheckpointKey("t", "child:1", "9"))
+    port = ScriptedPort(("find", [child]))
+    assert read(port, thread("t")) is None
+
+
+# ------------------------------------------------------------------ values that are missing
+
+
+def test_a_missing_value_is_looked_for_once_more_on_the_primary() -> None:
+    port = ScriptedPort(
+        ("find", [document(ENTRY)]),
+        ("find", []),
+        ("find", []),
+        ("find", [document(ENTRY)]),
+        ("find", [value()]),
+    )
+    assert values_of(read(port))["docs"] == "docs"
+    assert [one.options["fresh"] for one in port.asked[-2:]] == [True, True]
+
+
+def test_a_checkpoint_without_a_value_of_its_own_is_an_error_that_names_it() -> None:
+    port = ScriptedPort(
+        ("find", [document(ENTRY)]),
+        ("find", []),
+        ("find", []),
+        ("find", [document(ENTRY)]),
+        ("find", []),
+    )
+    with pytest.raises(MissingChannelValueError) as failed:
+        read(port)
+    assert failed.value.missing == [("docs", "v")]
+    assert failed.value.checkpoint_id == "2"
+
+
+def test_a_value_of_which_one_part_is_missing_is_missing() -> None:
+    entry = ManifestEntry("__start__", "v", 5, parts=2)
+    parts = value_documents(KEY, entry, [CODEC.dumps(1), CODEC.dumps(2)], None)
+    port = ScriptedPort(
+        ("find", [document(entry)]),
+        ("find", parts[:1]),
+        ("find", []),
+        ("find", [document(entry)]),
+        ("find", parts[:1]),
+    )
+    with pytest.raises(MissingChannelValueError):
+        read(port)
+
+
+def test_a_checkpoint_that_was_removed_meanwhile_was_never_there() -> None:
+    port = ScriptedPort(("find", [document(ENTRY)]), ("find", []), ("find", []), ("find", []))
+    assert read(port) is None
+
+
+def test_when_the_newest_was_removed_meanwhile_the_one_before_is_the_newest() -> None:
+    before = document(key=CheckpointKey("t", "", "1"))
+    port = ScriptedPort(
+        ("find", [document(ENTRY)]),
+        ("find", []),
+        ("find", []),
+        ("find", []),
+        ("find", [before]),
+        ("find", []),
+    )
+    found = read(port, thread("t"))
+    assert found is not None
+    assert found.checkpoint["id"] == "1"
+
+
+def test_what_was_never_completed_and_lacks_a_value_was_never_there() -> None:
+    unproven = {**document(ENTRY), UNPROVEN: True}
+    port = ScriptedPort(
+        ("find", [unproven]), ("find", []), ("find", []), ("find", [unproven]), ("find", [])
+    )
+    assert read(port) is None
+
+
+# ------------------------------------------------------------------ pending writes
+
+
+def test_a_write_that_names_the_inputs_bytes_has_its_value() -> None:
+    (write,) = write_documents(CODEC, KEY, [("docs", "docs")], "task", "", None)
+    refer(write, ENTRY)
+    port = ScriptedPort(("find", [document(ENTRY)]), ("find", [value()]), ("find", [write]))
+    found = read(port)
+    assert found is not None
+    assert found.pending_writes == [("task", "docs", "docs")]
+
+
+# ------------------------------------------------------------------ queries for checkpoints
+
+
+@given(
+    st.sets(
+        st.builds(CheckpointKey, st.sampled_from("ab"), st.sampled_from(["", "c"]), st.text("12")),
+        min_size=1,
+    ),
+    st.data(),
+)
+def test_a_query_for_checkpoints_selects_exactly_those(
+    keys: set[CheckpointKey], data: st.DataObject
+) -> None:
+    wanted = data.draw(st.lists(st.sampled_from(sorted(keys)), min_size=1, unique=True))
+    query: Any = query_of(wanted)
+    found = {key for key in keys if filter_applies(query, key.query())}  # type: ignore[no-untyped-call]
+    assert found == set(wanted)
+
+
+# ------------------------------------------------------------------ pages
+
+
+def page(port: ScriptedPort, most: int | None = None, known: Any = None) -> _reading.Page:
+    wanted = list_query(thread("t"), None, None)
+    return run(list_page(Call(port, CODEC, None), wanted, None, most, known or {}))
+
+
+def test_a_page_reads_a_shared_value_once() -> None:
+    documents = [document(ENTRY, key=CheckpointKey("t", "", one)) for one in ("3", "2", "1")]
+    port = ScriptedPort(("find", documents), ("find", [value()]), ("find", []))
+    assert [row.key.checkpoint_id for row in page(port).rows] == ["3", "2", "1"]
+    assert len(port.asked) == 3
+
+
+def test_a_value_of_the_page_before_is_not_read_again() -> None:
+    first = ScriptedPort(("find", [document(ENTRY)]), ("find", [value()]), ("find", []))
+    known = page(first).values()
+    port = ScriptedPort(("find", [document(ENTRY, key=CheckpointKey("t", "", "1"))]), ("find", []))
+    (row,) = page(port, known=known).rows
+    assert row.missing() == []
+    assert port.methods == ["checkpoints.find", "writes.find"]
+
+
+def test_a_page_reads_no_more_checkpoints_than_are_wanted() -> None:
+    port = ScriptedPort(("find", [document()]), ("find", []))
+    page(port, most=1)
+    assert port.asked[0].options["most"] == 1
+
+
+def test_a_page_holds_a_bounded_amount_of_values() -> None:
+    each = _reading._PAGE_VALUE_BYTES // 2 + 1
+    documents, stored = [], []
+    for checkpoint_id in ("3", "2", "1"):
+        entry = ManifestEntry("docs", checkpoint_id, each)
+        documents.append(document(entry, key=CheckpointKey("t", "", checkpoint_id)))
+        stored.append(value(entry))
+    port = ScriptedPort(("find", documents), ("find", stored[:1]), ("find", []))
+    got = page(port)
+    assert [row.key.checkpoint_id for row in got.rows] == ["3"]
+    assert got.resume is not None
+    assert got.resume.checkpoint_id == "3"
+
+
+def test_a_page_is_never_empty_however_large_a_checkpoint_is() -> None:
+    entry = ManifestEntry("docs", "v", 10 * _reading._PAGE_VALUE_BYTES)
+    port = ScriptedPort(("find", [document(entry)]), ("find", [value(entry)]), ("find", []))
+    assert len(page(port).rows) == 1
+
+
+def test_the_size_to_be_read_is_known_before() -> None:
+    found = Found.of(document(ENTRY))
+    assert found.size() == len(found.document["checkpoint"]) + ENTRY.size
+
+
+def test_a_listing_ends_with_an_empty_page() -> None:
+    assert page(ScriptedPort(("find", []))).resume is None
