@@ -64,17 +64,18 @@ async def commit(
         relies_on: The parent, if the checkpoint is worth nothing without it.
     """
     if relies_on is None:
-        update = Update(key.query(), {"$set": fields}, upsert=True)
+        # The mark may be there from an attempt before.
+        update = Update(key.query(), {"$set": fields, "$unset": {UNPROVEN: ""}}, upsert=True)
         done = await call.io.update("checkpoints", [update])
         return Committed(bool(done.inserted), proven=True)
     there = {**relies_on.query(), DOOMED: {"$not": {"$gte": long_ago()}}}
     updates = [
         Update(key.query(), {"$set": {**fields, UNPROVEN: True}}, upsert=True),
-        # Finds nothing: then it would insert a second document with the key of the first,
-        # which the unique index refuses.
+        # If it finds nothing, it would insert a document with an id that is impossible, and
+        # with the key of the first: a server refuses one or the other.
         Update(
             there,
-            {"$setOnInsert": {"checkpoint_id": key.checkpoint_id}},
+            {"$setOnInsert": {"_id": [], "checkpoint_id": key.checkpoint_id}},
             upsert=True,
             required=True,
         ),

@@ -33,6 +33,9 @@ T = TypeVar("T")
 
 _DUPLICATE_KEY = 11000
 
+# How a server refuses the insert of a required update: a taken key, an impossible id.
+_REFUSED = frozenset({_DUPLICATE_KEY, 53})
+
 # Below this the server's own limit needs no asking: none is known to be smaller.
 _UNASKED_BYTES = 1024 * 1024
 
@@ -54,7 +57,7 @@ class Update(NamedTuple):
     """One update of a bulk: of the one document that `query` identifies.
 
     A `required` one changes nothing: the bulk stops at it unless its document is there.
-    Its upsert must fail on a unique index.
+    What it would insert must be refused.
     """
 
     query: Document
@@ -218,8 +221,10 @@ def _as_operations(updates: Sequence[Update]) -> list[UpdateOne]:
 
 def _stopped(updates: Sequence[Update], error: BulkWriteError) -> Updated:
     """What a bulk did that stopped at a required update; any other failure is raised."""
-    duplicates = _duplicates(error)
-    if not duplicates or not all(updates[place].required for place in duplicates):
+    failed = error.details.get("writeErrors", [])
+    if error.details.get("writeConcernErrors") or not all(
+        updates[one["index"]].required and one["code"] in _REFUSED for one in failed
+    ):
         raise error
     return Updated(error.details["nUpserted"], stopped=True)
 
