@@ -83,12 +83,14 @@ async def put(
     parent = await _parent(call, key, parent_id)
     metadata = get_checkpoint_metadata(config, metadata)
     fields = _common_fields(call, parent_id, metadata)
+    rebuilt = _rebuilt(checkpoint, metadata)
+    if rebuilt and parent_id and not parent.stored:
+        await _give_up(call, key, False, rebuilt)
     if parent.layout == LAYOUT:
-        split = _SplitPut(call, key, checkpoint, metadata, fields, new_versions)
+        split = _SplitPut(call, key, checkpoint, rebuilt, fields, new_versions)
         with call.io.memory.planning(key) if _INPUT in split.values else nullcontext() as planning:
             await split.store(parent, planning)
     else:
-        rebuilt = _rebuilt(checkpoint, metadata)
         await _put_whole(call, key, checkpoint, fields, rebuilt if parent.stored else {})
     return config_of(key)
 
@@ -176,7 +178,7 @@ class _SplitPut:
         call: What the call works with.
         key: The checkpoint's key.
         checkpoint: The checkpoint.
-        metadata: Its metadata.
+        rebuilt: Its delta channels that only its ancestors hold, with their versions.
         fields: Those fields of its document that do not depend on the channel values.
         new_versions: The channels that the step wrote.
     """
@@ -186,14 +188,14 @@ class _SplitPut:
         call: Call,
         key: CheckpointKey,
         checkpoint: Checkpoint,
-        metadata: Mapping[str, Any],
+        rebuilt: Mapping[str, str],
         fields: Document,
         new_versions: ChannelVersions,
     ) -> None:
         self.call, self.key, self.checkpoint = call, key, checkpoint
         self.fields, self.new_versions = fields, new_versions
         self.values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
-        self.rebuilt = _rebuilt(checkpoint, metadata)
+        self.rebuilt = rebuilt
 
     async def store(self, parent: Parent, planning: Planning | None) -> None:
         """Write the checkpoint; again, on its own, if its parent was removed meanwhile."""
