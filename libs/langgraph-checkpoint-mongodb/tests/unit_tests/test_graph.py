@@ -14,8 +14,6 @@ from tests.support import checkpoint, thread
 from tests.unit_tests.strategies import needs_delta_channels
 from tests.unit_tests.threads import Node, build, mongomock_saver, rebuilt, shapes
 
-pytestmark = needs_delta_channels
-
 
 def read(saver: MongoDBSaver) -> Graph:
     return run(Graph.read(saver._call(), "t"))
@@ -56,6 +54,7 @@ def chosen(keys: list[CheckpointKey], places: set[int]) -> set[CheckpointKey]:
 # ------------------------------------------------------------------ laws
 
 
+@needs_delta_channels
 @settings(max_examples=40)
 @given(shapes(), some_of, st.sampled_from([1, 2]))
 def test_what_is_needed_suffices_to_read_what_is_kept_as_before(
@@ -68,6 +67,7 @@ def test_what_is_needed_suffices_to_read_what_is_kept_as_before(
     assert {key: state(saver, key) for key in kept} == before
 
 
+@needs_delta_channels
 @settings(max_examples=40)
 @given(shapes(), some_of, some_of)
 def test_what_two_sets_need_is_what_each_of_them_needs(
@@ -81,6 +81,7 @@ def test_what_two_sets_need_is_what_each_of_them_needs(
     assert together == needed(saver, one) | needed(saver, other)
 
 
+@needs_delta_channels
 @settings(max_examples=40)
 @given(shapes(), some_of)
 def test_nothing_that_is_not_an_ancestor_is_needed(nodes: list[Node], places: set[int]) -> None:
@@ -104,6 +105,7 @@ def test_without_delta_channels_only_what_is_kept_is_needed() -> None:
     assert needed(saver, {keys[4]}) == {keys[4]}
 
 
+@needs_delta_channels
 def test_ancestors_are_needed_back_to_the_last_snapshot_of_each_channel() -> None:
     saver = mongomock_saver()
     actions = [
@@ -117,6 +119,7 @@ def test_ancestors_are_needed_back_to_the_last_snapshot_of_each_channel() -> Non
     assert needed(saver, {keys[4]}) == set(keys[1:])
 
 
+@needs_delta_channels
 def test_a_checkpoint_that_holds_its_snapshots_needs_no_ancestor() -> None:
     saver = mongomock_saver()
     keys = build(saver, chain(("write", "write"), ("write", "write"), ("snapshot", "snapshot")))
@@ -155,6 +158,7 @@ def test_the_newest_are_counted_in_each_namespace() -> None:
     }
 
 
+@needs_delta_channels
 def test_a_value_that_checkpoints_share_is_named_once() -> None:
     saver = mongomock_saver()
     keys = build(saver, chain(("snapshot", "idle"), ("idle", "idle"), ("idle", "idle")))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import bson
@@ -83,6 +84,10 @@ def refusal(value: Any) -> Exception:
     raise AssertionError("not refused")
 
 
+@pytest.mark.skipif(
+    not inspect.isroutine(getattr(MongoClient, "append_metadata", None)),
+    reason="clients can be told since PyMongo 4.14: install that to run this test",
+)
 def test_a_client_is_told_which_library_uses_it() -> None:
     client = MongoClient[dict[str, Any]]("mongodb://192.0.2.1", connect=False)
     _append_client_metadata(client)
