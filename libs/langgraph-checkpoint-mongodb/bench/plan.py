@@ -62,7 +62,7 @@ def passes(workload: str, quick: bool) -> list[Pass]:
     if workload in ("W9", "W10"):
         return [timed]
     counted = Pass(relayed=True, repeat=1)
-    if workload == "W3":
+    if workload in ("W3", "W6"):
         slow = Pass(relayed=True, repeat=1 if quick else 3, latency_ms=5)
         return [counted, timed, slow]
     return [counted, timed]

@@ -1,0 +1,146 @@
+"""The plots of `docs/benchmarks.md`, each in a light and a dark form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bench.report import Report, readable
+from bench.targets import Found
+
+PEERS = {"0.5.1": "0.5.1", "postgres": "PostgreSQL saver", "ours": "this release"}
+# Told apart by people who see few colours, and legible on either ground.
+COLOURS = {"0.5.1": "#d08770", "postgres": "#5e81ac", "ours": "#3a9a6b"}
+GROUNDS = {"light": ("#ffffff", "#24292f", "#d0d7de"), "dark": ("#0d1117", "#e6edf3", "#30363d")}
+
+Draw = Callable[[Figure, Found, str], None]
+
+
+def draw_all(report: Report, folder: Path) -> list[Path]:
+    """Draw every plot as SVG, light and dark.
+
+    Args:
+        report: A full run.
+        folder: Where to write; made when it is missing.
+
+    Returns:
+        The files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    found = Found(report.outcomes)
+    files = []
+    for name, draw in PLOTS.items():
+        for ground, (paper, ink, grid) in GROUNDS.items():
+            style: Any = {
+                "figure.facecolor": paper,
+                "axes.facecolor": paper,
+                "axes.edgecolor": grid,
+                "grid.color": grid,
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "font.size": 10,
+                "svg.hashsalt": name,  # the same figures give the same file
+                **dict.fromkeys(["text.color", "axes.labelcolor"], ink),
+                **dict.fromkeys(["xtick.color", "ytick.color"], ink),
+            }
+            with mpl.rc_context(style):
+                figure = Figure(figsize=(8, 4), layout="constrained")
+                draw(figure, found, ink)
+                files.append(folder / f"{name}-{ground}.svg")
+                figure.savefig(files[-1], metadata={"Date": None})
+    return files
+
+
+def _bars(axes: Axes, rows: dict[str, tuple[str, str]], found: Found, ink: str) -> None:
+    """Draw horizontal bars of sync figures, a group for each (workload, figure)."""
+    height = 0.8 / len(PEERS)
+    for place, (peer, label) in enumerate(PEERS.items()):
+        for row, (workload, figure) in enumerate(rows.values()):
+            value = found.value(workload, peer, "sync", figure)
+            at = row + (place - 1) * height
+            if value is None:
+                axes.text(0, at, "  fails", va="center", transform=axes.get_yaxis_transform())
+                continue
+            shown = axes.barh(at, value, height, color=COLOURS[peer], label=None if row else label)
+            axes.bar_label(shown, [readable(figure, value)], padding=3, fontsize=8, color=ink)
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.margins(x=0.15)
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
+
+
+def _bytes_sent(figure: Figure, found: Found, ink: str) -> None:
+    axes = figure.subplots()
+    rows = {
+        "15 MB in lists,\na step": ("W1", "sent_per_step"),
+        "15 MB in strings,\na step": ("W1s", "sent_per_step"),
+        "chat, a turn": ("W2", "sent_per_turn"),
+        "small agent, a step": ("W3", "sent_per_step"),
+    }
+    _bars(axes, rows, found, ink)
+    axes.set_title("Bytes sent to the server (logarithmic; less is better)", loc="left")
+    figure.legend(loc="outside lower left", ncols=3, frameon=False)
+
+
+def _unchanging(figure: Figure, found: Found, ink: str) -> None:
+    axes = figure.subplots()
+    rows = {
+        "stored": ("W5", "stored"),
+        "received by\nlist(limit=10)": ("W5", "list10_received"),
+        "received by\nlist of all": ("W5", "list_received"),
+        "peak memory of\nlist of all": ("W5", "list_peak_memory"),
+    }
+    _bars(axes, rows, found, ink)
+    axes.set_title(
+        "202 checkpoints, 10 MB that never changes (logarithmic; less is better)", loc="left"
+    )
+    figure.legend(loc="outside lower left", ncols=3, frameon=False)
+
+
+def _lines(axes: Axes, found: Found, workload: str, pattern: str, sizes: list[int]) -> None:
+    """Draw a line for each peer over sizes; ``{}`` in the pattern is the size."""
+    for peer, label in PEERS.items():
+        values = [found.value(workload, peer, "sync", pattern.format(n)) for n in sizes]
+        points = [(n, value) for n, value in zip(sizes, values, strict=True) if value]
+        if points:
+            axes.plot(*zip(*points, strict=True), "o-", color=COLOURS[peer], label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.grid(axis="y")
+
+
+def _growth(figure: Figure, found: Found, ink: str) -> None:
+    panels = figure.subplots(1, 3, sharey=True)
+    sizes = [10**2, 10**3, 10**4, 10**5]
+    calls = {"put": "put", "get_tuple": "get_tuple", "list10": "list(limit=10)"}
+    for axes, (name, title) in zip(panels, calls.items(), strict=True):
+        _lines(axes, found, "W10", name + "_{}_ms", sizes)
+        axes.set_title(title)
+        axes.set_xlabel("checkpoints in the thread")
+    panels[0].set_ylabel("milliseconds")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=3, frameon=False)
+
+
+def _channels(figure: Figure, found: Found, ink: str) -> None:
+    axes = figure.subplots()
+    _lines(axes, found, "W4", "{}_channels_ms", [1, 10, 100, 1000])
+    axes.set_title("get_tuple (less is better)", loc="left")
+    axes.set_xlabel("channels")
+    axes.set_ylabel("milliseconds")
+    axes.legend(frameon=False)
+
+
+PLOTS: dict[str, Draw] = {
+    "bytes-sent": _bytes_sent,
+    "unchanging-channel": _unchanging,
+    "channels": _channels,
+    "growth": _growth,
+}
