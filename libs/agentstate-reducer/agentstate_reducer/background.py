@@ -228,10 +228,11 @@ class Background:
                 self._start_worker()
             return self._changed.wait_for(lambda: self._pending == 0, timeout)
 
-    def close(self, timeout: float | None = None) -> bool:
+    def close(self, wait: bool = True, timeout: float | None = None) -> bool:
         """Accept no more calls and wait for the accepted ones. Later calls run where they are made.
 
         Args:
+            wait: Whether to wait. The accepted calls are run in any case.
             timeout: Seconds to wait. `None`: as long as it takes.
 
         Returns:
@@ -240,7 +241,7 @@ class Background:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        return self.flush(timeout)
+        return self.flush(timeout if wait else 0)
 
     def __enter__(self) -> Background:
         return self

@@ -90,7 +90,7 @@ def _block(block: Any, *, skip_calls: bool) -> tuple[str, int]:
 
 
 def _heuristic(text: str) -> int:
-    return -(-len(text) // CHARACTERS_PER_TOKEN)
+    return max(1, len(text) // CHARACTERS_PER_TOKEN) if text else 0
 
 
 @functools.cache

@@ -233,6 +233,7 @@ def test_close_wakes_callers_that_wait_for_room(gate: threading.Event) -> None:
     bg([1], "n")
     caller = threading.Thread(target=bg, args=([2], "n"), daemon=True)
     caller.start()
+    assert not bg.close(wait=False)
     assert not bg.close(timeout=0.05)
     gate.set()
     caller.join(SECONDS)

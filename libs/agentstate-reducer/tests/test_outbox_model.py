@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from chats import ai, human
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -94,9 +95,13 @@ def check(history: History) -> None:
             assert len(kept) <= 5
 
 
-@settings(max_examples=300)
+@pytest.mark.parametrize("updated_channels", ["right", "none", "too much"])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEP, max_size=25))
-def test_nothing_is_lost_and_nothing_is_handed_over_twice(steps: list[Any]) -> None:
+def test_nothing_is_lost_and_nothing_is_handed_over_twice(
+    monkeypatch: pytest.MonkeyPatch, updated_channels: str, steps: list[Any]
+) -> None:
+    monkeypatch.setattr(Run, "updated_channels", updated_channels)
     history = History(InMemorySaver())
     for step in steps:
         history.apply(step)

@@ -91,12 +91,17 @@ def reducing(inner: Any, *hooks: Any, **settings: Any) -> ReducingSaver:
 class Run:
     """One run of a graph on a thread: loads once, then saves the growing list step by step.
 
+    Attributes:
+        updated_channels: What checkpoints say they updated: what is right, nothing, or too much.
+
     Args:
         saver: Any saver.
         at: The checkpoint to go on from; the latest without one.
         thread: The thread.
         user: Part of the memory namespace.
     """
+
+    updated_channels = "right"
 
     def __init__(
         self, saver: Any, at: str | None = None, thread: str = "t", user: str = "kim"
@@ -145,7 +150,9 @@ class Run:
             "id": id_ or str(uuid6(clock_seq=self.step)),
             "channel_values": {"messages": self.messages, "other": self.step},
             "channel_versions": {**versions, **new},
-            "updated_channels": sorted(channels),
+            "updated_channels": {"right": sorted(channels), "none": None}.get(
+                self.updated_channels, ["messages", "other"]
+            ),
         }
         metadata = {"source": "loop", "step": self.step, "parents": {}}
         return self._config(self.parent), checkpoint, metadata, new

@@ -17,7 +17,7 @@ from .ports import Port
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAGE = 2  # mostly the run's input, and the last checkpoint of the run before
+FIRST_PAGE = 4  # mostly enough: the run's input, and the last steps of the run before
 LARGEST_PAGE = 64
 
 
@@ -78,6 +78,7 @@ class _Walk:
         self._child: Checkpoint | None = None
         self._elsewhere: dict[str, str] = {}
         self._writer: Outbox | None = None
+        self._arrived = False
 
     def step(self, stored: CheckpointTuple) -> bool:
         """Take in a checkpoint.
@@ -91,34 +92,39 @@ class _Walk:
         checkpoint = stored.checkpoint
         ours = checkpoint["id"] == self._next
         if ours and self._child is not None and self._differ(checkpoint, self._child):
-            return True  # its child wrote the messages
+            self._arrived = True  # its child wrote the messages
+            return True
         outbox = read_outbox(stored.pending_writes, self._channel)
         if outbox is not None and self.pending is None:
             self.pending = outbox.waiting()
-        writes = outbox is not None and not outbox.carried
-        if (ours or self._next is None) and (writes or self._updated(checkpoint)):
+        on_line = ours or self._next is None
+        if on_line and outbox is not None and not outbox.carried:
             self._writer = outbox
+            self._arrived = True
             return True
         if outbox is not None:
             self._elsewhere.update(outbox.turns())
-        if not ours and self._next is not None:
+        if not on_line:
             return False
         self._child = checkpoint
-        if stored.parent_config is None:
-            return True
-        self._next = stored.parent_config["configurable"].get("checkpoint_id")
-        return self._next is None
+        parent = stored.parent_config
+        self._next = parent["configurable"].get("checkpoint_id") if parent else None
+        self._arrived = self._next is None
+        return self._arrived
 
     def handed_over(self) -> Counter[str]:
         """Return the digests of what was handed over and may be in the messages still."""
-        if self._writer is None:
-            return Counter(self._elsewhere.values())
-        gone = self._writer.turns()  # what other branches carried on is gone from these messages
-        elsewhere = [match for key, match in self._elsewhere.items() if key not in gone]
-        return Counter(self._writer.known) + Counter(elsewhere)
-
-    def _updated(self, checkpoint: Checkpoint) -> bool:
-        return self._key in (checkpoint.get("updated_channels") or ())
+        # What other branches carried on from the writer is gone from these messages.
+        gone = self._writer.turns() if self._writer is not None else {}
+        known = self._writer.known if self._writer is not None else []
+        elsewhere = [
+            match
+            for key, match in self._elsewhere.items()
+            # Where the line is broken, older turns were met as well. One without an id, whose key
+            # is not its digest, could be taken for a later one that says the same.
+            if key not in gone and (self._arrived or key == match)
+        ]
+        return Counter(known) + Counter(elsewhere)
 
     def _differ(self, one: Checkpoint, other: Checkpoint) -> bool:
         return one["channel_versions"].get(self._key) != other["channel_versions"].get(self._key)

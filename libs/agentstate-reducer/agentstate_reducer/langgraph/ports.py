@@ -54,6 +54,11 @@ class Port(Protocol):
         """Wait for work that went on after its caller was cancelled."""
 
 
+def _has_writes(stored: CheckpointTuple) -> bool:
+    """Tell whether a listed checkpoint came with its pending writes; some savers leave them out."""
+    return stored.pending_writes is not None
+
+
 class SyncPort:
     """Calls the sync methods; nothing here ever suspends.
 
@@ -77,7 +82,8 @@ class SyncPort:
         self, config: RunnableConfig, before: RunnableConfig | None, limit: int
     ) -> list[CheckpointTuple]:
         """Return checkpoints of a thread, newest first."""
-        return list(self._saver.list(config, before=before, limit=limit))
+        found = list(self._saver.list(config, before=before, limit=limit))
+        return [t if _has_writes(t) else self._saver.get_tuple(t.config) or t for t in found]
 
     async def finish(self, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
         """Run work; nothing cancels a sync call."""
@@ -110,7 +116,8 @@ class AsyncPort:
         self, config: RunnableConfig, before: RunnableConfig | None, limit: int
     ) -> list[CheckpointTuple]:
         """Return checkpoints of a thread, newest first."""
-        return [t async for t in self._saver.alist(config, before=before, limit=limit)]
+        found = [t async for t in self._saver.alist(config, before=before, limit=limit)]
+        return [t if _has_writes(t) else await self._saver.aget_tuple(t.config) or t for t in found]
 
     async def finish(self, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
         """Run work to its end, also when the caller is cancelled.
