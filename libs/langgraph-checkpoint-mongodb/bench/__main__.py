@@ -64,6 +64,9 @@ def _run(given: argparse.Namespace, console: Console, stack: ExitStack) -> Repor
             workers = crew.assemble()
             report.add(run_workload(workload, plan, workers, servers, given.quick, tick))
             report.ran_with({worker.contestant.peer: worker.versions for worker in workers})
+            report.write(given.output)
+            if not console.is_terminal:  # where no bar is drawn
+                progress.console.print(f"{workload} done")
     return report
 
 

@@ -72,7 +72,7 @@ def _bars(axes: Axes, rows: dict[str, tuple[str, str]], found: Found, ink: str) 
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.margins(x=0.15)
-    axes.set_xticks([])
+    axes.xaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
 
 
@@ -113,6 +113,9 @@ def _lines(axes: Axes, found: Found, workload: str, pattern: str, sizes: list[in
             axes.plot(*zip(*points, strict=True), "o-", color=COLOURS[peer], label=label)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
     axes.grid(axis="y")
 
 
@@ -132,6 +135,8 @@ def _growth(figure: Figure, found: Found, ink: str) -> None:
 def _channels(figure: Figure, found: Found, ink: str) -> None:
     axes = figure.subplots()
     _lines(axes, found, "W4", "{}_channels_ms", [1, 10, 100, 1000])
+    axes.set_yscale("linear")
+    axes.set_ylim(bottom=0)
     axes.set_title("get_tuple (less is better)", loc="left")
     axes.set_xlabel("channels")
     axes.set_ylabel("milliseconds")
