@@ -214,6 +214,8 @@ def test_a_ttl_that_is_no_number_of_seconds_is_refused_without_a_command(
 
 
 def test_savers_with_different_ttls_can_start_at_once(mongodb_uri: str, database: Data) -> None:
+    with MongoDBSaver.from_conn_string(mongodb_uri, database.name):
+        pass  # the collections are there: only the TTL is raced for
     failures = []
 
     def start(ttl: int) -> None:
@@ -223,7 +225,7 @@ def test_savers_with_different_ttls_can_start_at_once(mongodb_uri: str, database
         except Exception as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=start, args=[60 * number]) for number in range(1, 7)]
+    threads = [threading.Thread(target=start, args=[60 * number]) for number in (1, 2)]
     for one in threads:
         one.start()
     for one in threads:
