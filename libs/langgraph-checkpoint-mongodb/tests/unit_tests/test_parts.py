@@ -52,7 +52,8 @@ def test_a_value_is_in_parts_exactly_when_it_is_a_megabyte(sizes: list[int]) -> 
     assert (split(value) is not None) == (len(CODEC.dumps(value)[1]) >= MB)
 
 
-@given(st.lists(items, min_size=1, max_size=30))
+@given(st.lists(items, min_size=1, max_size=8))
+@example([LARGE_ITEM_BYTES - 100] * 30)
 def test_a_part_is_one_large_item_or_at_most_four_megabytes_of_small_ones(
     sizes: list[int],
 ) -> None:
