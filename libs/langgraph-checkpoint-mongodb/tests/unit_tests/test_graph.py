@@ -20,7 +20,9 @@ def read(saver: MongoDBSaver) -> Graph:
 
 
 def needed(saver: MongoDBSaver, kept: set[CheckpointKey]) -> set[CheckpointKey]:
-    return run(read(saver).needed_by(kept))
+    graph = read(saver)
+    visible = graph.with_called(kept)
+    return visible | run(graph.ancestors_of(visible))
 
 
 def state(saver: MongoDBSaver, key: CheckpointKey) -> Any:

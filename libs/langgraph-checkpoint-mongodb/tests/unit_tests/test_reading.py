@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from mongomock.filtering import filter_applies
 
 from langgraph.checkpoint.mongodb import MissingChannelValueError, UnknownLayoutError, _reading
-from langgraph.checkpoint.mongodb._commit import UNPROVEN
+from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN
 from langgraph.checkpoint.mongodb._documents import (
     CheckpointKey,
     Document,
@@ -100,10 +100,11 @@ def test_what_was_read_spares_the_next_put_a_read() -> None:
     assert known.manifest == {"docs": ENTRY}
 
 
-def test_a_checkpoint_that_is_not_proven_yet_is_read_but_not_built_on() -> None:
-    port = ScriptedPort(("find", [{**document(), UNPROVEN: True}]), ("find", []))
-    assert values_of(read(port)) == {"small": 1}
-    assert port.memory.parent(KEY) is None
+@pytest.mark.parametrize("config", [thread("t"), thread("t", checkpoint_id="2")])
+def test_what_is_not_proven_or_only_retained_is_not_read(config: RunnableConfig) -> None:
+    port = ScriptedPort(("find", []))
+    assert read(port, config) is None
+    assert port.asked[0].given.items() >= {UNPROVEN: None, RETAINED: None}.items()
 
 
 def test_an_empty_thread_is_known_to_be_new() -> None:
@@ -179,14 +180,6 @@ def test_when_the_newest_was_removed_meanwhile_the_one_before_is_the_newest() ->
     found = read(port, thread("t"))
     assert found is not None
     assert found.checkpoint["id"] == "1"
-
-
-def test_what_was_never_completed_and_lacks_a_value_was_never_there() -> None:
-    unproven = {**document(ENTRY), UNPROVEN: True}
-    port = ScriptedPort(
-        ("find", [unproven]), ("find", []), ("find", []), ("find", [unproven]), ("find", [])
-    )
-    assert read(port) is None
 
 
 # ------------------------------------------------------------------ pending writes

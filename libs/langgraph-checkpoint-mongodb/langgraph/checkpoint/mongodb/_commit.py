@@ -12,13 +12,13 @@ what it names, must not vanish meanwhile. Without transactions:
   parent is there and not doomed; and one that takes the mark off again.
 
 If the parent was found, whoever removes it later sees the new checkpoint and keeps what
-it needs. If not, the put stores everything again under keys of its own, or fails. In
-between, and after a crash there, readers that miss a value of an unproven checkpoint
-answer as if it were not there.
+it needs. If not, the put stores everything again under keys of its own, or fails. Until
+then, and after a crash there, readers do not see it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -28,13 +28,19 @@ from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._port import Call, Update
 from langgraph.checkpoint.mongodb._ttl import now
 
-__all__ = ["DOOMED", "UNPROVEN", "Committed", "commit", "long_ago"]
+__all__ = ["DOOMED", "RETAINED", "UNPROVEN", "VISIBLE", "Committed", "commit", "long_ago"]
 
 DOOMED = "doomed"
 """Field of a checkpoint that is being removed: the tokens of those who remove it."""
 
 UNPROVEN = "unproven"
 """Field of a checkpoint whose parent has not been found there yet."""
+
+RETAINED = "retained"
+"""Field of a checkpoint that was removed, but for what delta channels are rebuilt from."""
+
+VISIBLE: Document = {UNPROVEN: None, RETAINED: None}
+"""The query for what readers see."""
 
 # What takes longer was ended by a crash.
 _AT_MOST = timedelta(hours=1)
@@ -53,7 +59,12 @@ def long_ago() -> ObjectId:
 
 
 async def commit(
-    call: Call, key: CheckpointKey, fields: Document, *, relies_on: CheckpointKey | None
+    call: Call,
+    key: CheckpointKey,
+    fields: Document,
+    *,
+    relies_on: CheckpointKey | None,
+    carried: Collection[str] = (),
 ) -> Committed:
     """Write a checkpoint document.
 
@@ -62,13 +73,17 @@ async def commit(
         key: The checkpoint's key.
         fields: The other fields of its document.
         relies_on: The parent, if the checkpoint is worth nothing without it.
+        carried: Versions of values that the parent must name still: it may have been put
+            again, with others, since its manifest was read.
     """
     if relies_on is None:
         # The mark may be there from an attempt before.
         update = Update(key.query(), {"$set": fields, "$unset": {UNPROVEN: ""}}, upsert=True)
         done = await call.io.update("checkpoints", [update])
         return Committed(bool(done.inserted), proven=True)
-    there = {**relies_on.query(), DOOMED: {"$not": {"$gte": long_ago()}}}
+    there = {**relies_on.query(), **VISIBLE, DOOMED: {"$not": {"$gte": long_ago()}}}
+    if carried:
+        there["channels.version"] = {"$all": sorted(carried)}
     updates = [
         Update(key.query(), {"$set": {**fields, UNPROVEN: True}}, upsert=True),
         # If it finds nothing, it would insert a document with an id that is impossible, and

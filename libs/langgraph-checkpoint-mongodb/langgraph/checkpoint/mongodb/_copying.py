@@ -11,7 +11,7 @@ import logging
 
 from pymongo.errors import OperationFailure
 
-from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN
+from langgraph.checkpoint.mongodb._commit import DOOMED
 from langgraph.checkpoint.mongodb._documents import Document
 from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Call, Role
@@ -44,7 +44,7 @@ async def copy_thread(call: Call, source: str, target: str) -> None:
         ("values", [{"thread_id": source}]),
         ("writes", [{"thread_id": source}]),
         # Exactly those that were there before their values were copied.
-        ("checkpoints", key_queries(graph.keys())),
+        ("checkpoints", key_queries(graph.keys() - graph.unproven())),
     ]
     for role, queries in copies:
         for query in queries:
@@ -99,7 +99,7 @@ def _changes(call: Call, role: Role, target: str) -> Document:
     stamp = None if call.ttl is None else now()
     if stamp is not None and call.ttl is not None and role == "values":
         stamp = value_stamp(call.ttl, stamp)
-    return {"thread_id": target, "created_at": stamp, DOOMED: None, UNPROVEN: None}
+    return {"thread_id": target, "created_at": stamp, DOOMED: None}
 
 
 async def _copy_in_batches(call: Call, role: Role, query: Document, changes: Document) -> None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 from langgraph.checkpoint.mongodb._codec import native_metadata
-from langgraph.checkpoint.mongodb._commit import UNPROVEN
+from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN, long_ago
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry, ValueKey
 from langgraph.checkpoint.mongodb._history import CHAIN_FIELDS, Chain, Walk
 from langgraph.checkpoint.mongodb._port import Call
@@ -19,7 +19,13 @@ from langgraph.checkpoint.mongodb._writing import COUNTERS, parent_of
 
 __all__ = ["Graph", "by_namespace", "key_queries"]
 
-_FIELDS: Document = {**CHAIN_FIELDS, UNPROVEN: 1, "metadata.parents": 1}
+_FIELDS: Document = {
+    **CHAIN_FIELDS,
+    "_id": 1,
+    RETAINED: 1,
+    UNPROVEN: 1,
+    "metadata.parents": 1,
+}
 
 _IDS_PER_QUERY = 1000
 
@@ -48,11 +54,22 @@ class Graph:
         """All checkpoints."""
         return set(self._documents)
 
+    def retained(self) -> set[CheckpointKey]:
+        """Checkpoints that were removed but for what others are rebuilt from."""
+        return {key for key, document in self._documents.items() if document.get(RETAINED)}
+
+    def unproven(self) -> set[CheckpointKey]:
+        """Checkpoints that are just being put, or were when a crash came."""
+        return {key for key, document in self._documents.items() if document.get(UNPROVEN)}
+
+    def under_way(self) -> set[CheckpointKey]:
+        """Checkpoints that are just being put, not those that a crash left unproven."""
+        return {key for key in self.unproven() if self._documents[key]["_id"] >= long_ago()}
+
     def newest(self, count: int) -> set[CheckpointKey]:
-        """The newest checkpoints of each namespace, and those that are not proven yet."""
-        unproven = {key for key, document in self._documents.items() if document.get(UNPROVEN)}
-        namespaces = by_namespace(self.keys() - unproven)
-        return unproven | {
+        """The newest checkpoints of each namespace that readers see."""
+        namespaces = by_namespace(self.keys() - self.retained() - self.unproven())
+        return {
             CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
             for checkpoint_ns, ids in namespaces.items()
             for checkpoint_id in sorted(ids, reverse=True)[:count]
@@ -70,20 +87,22 @@ class Graph:
     def _manifest(self, key: CheckpointKey) -> Mapping[str, ManifestEntry]:
         return parent_of(self._documents[key]).manifest
 
-    async def needed_by(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
-        """The checkpoints without which kept ones would lose state, themselves included.
+    def with_called(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
+        """Kept checkpoints, and those of subgraphs that were called from them.
 
-        * The ancestors from which a delta channel is rebuilt, back to its last snapshot.
-        * The newest checkpoint of a subgraph that was called from a kept one: a pending
-          interrupt resumes there.
+        The newest of each: a pending interrupt resumes there.
         """
-        needed = set(kept) | self._called_from(kept)
+        return set(kept) | self._called_from(kept)
+
+    async def ancestors_of(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
+        """The ancestors from which delta channels are rebuilt, back to their last snapshots."""
+        ancestors: set[CheckpointKey] = set()
         deltas = self._delta_channels()
-        for key in list(needed):
+        for key in kept:
             channels = deltas.get(key.checkpoint_ns, set()) - set(self._manifest(key))
             if channels:
-                needed |= await self._rebuilt_from(key, channels)
-        return needed
+                ancestors |= await self._rebuilt_from(key, channels)
+        return ancestors
 
     def _called_from(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
         callers = {(key.checkpoint_ns, key.checkpoint_id) for key in kept}

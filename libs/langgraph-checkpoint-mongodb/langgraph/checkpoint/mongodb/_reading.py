@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 
 from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._commit import UNPROVEN
+from langgraph.checkpoint.mongodb._commit import VISIBLE
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     CheckpointKey,
@@ -122,7 +122,7 @@ def key_of(document: Mapping[str, Any]) -> CheckpointKey:
 async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | None:
     """Read one checkpoint; see `MongoDBSaver.get_tuple`."""
     thread_id, checkpoint_ns, checkpoint_id = thread_config(config)
-    query: Document = {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns}
+    query: Document = {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns, **VISIBLE}
     if checkpoint_id is not None:
         query["checkpoint_id"] = checkpoint_id
     document = await _first(call, query)
@@ -131,19 +131,14 @@ async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | Non
             break
         found = Found.of(document)
         if whole := await complete(call, [found]):
-            return await _tuple(call, whole[0])
+            call.io.memory.remember(whole[0].key, whole[0].parent)
+            return await decode(call, whole[0])
         if checkpoint_id is not None:
             break
-        # Removed meanwhile, or never completed: the one before is the newest.
+        # Removed meanwhile: the one before is the newest.
         query["checkpoint_id"] = {"$lt": found.key.checkpoint_id}
         document = await _newest(call, query, fresh=True)
     return None
-
-
-async def _tuple(call: Call, found: Found) -> CheckpointTuple:
-    if not found.document.get(UNPROVEN):
-        call.io.memory.remember(found.key, found.parent)
-    return await decode(call, found)
 
 
 async def _first(call: Call, query: Document) -> Document | None:
@@ -152,7 +147,7 @@ async def _first(call: Call, query: Document) -> Document | None:
         return await _newest(call, query, fresh=False)
     # The root's newest, or else any other: one query tells a thread's layout, too, and
     # with it whether a first checkpoint begins a new thread.
-    thread = {"thread_id": query["thread_id"]}
+    thread = {"thread_id": query["thread_id"], **VISIBLE}
     documents = await call.io.find(
         "checkpoints", thread, ALL_FIELDS, sort=NEWEST_OF_ROOT_FIRST, most=1
     )
@@ -200,15 +195,14 @@ async def complete(
 
 async def _look_again(call: Call, found: Found) -> Found | None:
     """Read a checkpoint that lacked a value once more, from the primary."""
-    documents = await call.io.find("checkpoints", found.key.query(), ALL_FIELDS, most=1, fresh=True)
+    query = {**found.key.query(), **VISIBLE}
+    documents = await call.io.find("checkpoints", query, ALL_FIELDS, most=1, fresh=True)
     if not documents:
         return None
     again = Found.of(documents[0])
     again.values = await read_values(call, again.named(), fresh=True)
     again.writes = found.writes
     if missing := again.missing():
-        if again.document.get(UNPROVEN):
-            return None
         raise MissingChannelValueError(*again.key, missing)
     return again
 
@@ -341,7 +335,9 @@ async def list_page(
         documents, resume = await _filtered(call, wanted, resume, size)
     else:
         documents = await call.io.find(
-            "checkpoints", wanted.page(resume), ALL_FIELDS, sort=wanted.sort, most=size
+            *("checkpoints", {**wanted.page(resume), **VISIBLE}, ALL_FIELDS),
+            sort=wanted.sort,
+            most=size,
         )
         resume = _after(documents[-1]) if documents else None
     found = _affordable([Found.of(document) for document in documents])
@@ -379,7 +375,7 @@ async def _filtered(
     fields = {**KEY_FIELDS, "layout": 1, "type": 1, "metadata": 1}
     matching: list[Document] = []
     while len(matching) < size:
-        query = {**wanted.page(resume), **first}
+        query = {**wanted.page(resume), **first, **VISIBLE}
         documents = await call.io.find(
             "checkpoints", query, fields, sort=wanted.sort, most=_FILTER_PAGE
         )

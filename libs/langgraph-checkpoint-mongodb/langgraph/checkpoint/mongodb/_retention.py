@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from bson import ObjectId
 
-from langgraph.checkpoint.mongodb._commit import DOOMED, long_ago
+from langgraph.checkpoint.mongodb._commit import DOOMED, RETAINED, long_ago
 from langgraph.checkpoint.mongodb._documents import VALUE_KEY, CheckpointKey, Document, ValueKey
 from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Call, Role
@@ -108,24 +108,30 @@ async def _of_runs(call: Call, run_ids: Sequence[str]) -> set[CheckpointKey]:
 async def _remove(
     call: Call, thread_id: str, choose: Callable[[Graph], set[CheckpointKey]]
 ) -> None:
-    """Remove chosen checkpoints of a thread that no other needs, and what only they name."""
+    """Remove chosen checkpoints of a thread, and what only they name.
+
+    Those from which a delta channel of others is rebuilt are only hidden from readers.
+    """
     before = await Graph.read(call, thread_id)
-    chosen = choose(before)
-    doomed = chosen - await before.needed_by(before.keys() - chosen)
+    chosen = (choose(before) | before.retained()) - before.under_way()
+    doomed = chosen - before.with_called(before.keys() - chosen)
     token = ObjectId()
     await _mark(call, doomed, {"$addToSet": {DOOMED: token}})
     after = await Graph.read(call, thread_id) if doomed else before
-    needed = await after.needed_by(after.keys() - doomed)
-    await _mark(call, doomed & needed, {"$pull": {DOOMED: token}})
-    doomed -= needed
-    named = before.named_values(doomed)
-    still_named = after.named_values(after.keys() - doomed)
-    checkpoints = await _delete(call, "checkpoints", key_queries(doomed))
-    writes = await _delete(call, "writes", key_queries(doomed))
+    kept = after.with_called(after.keys() - doomed)
+    retained = (await after.ancestors_of(kept) & doomed) - kept
+    await _mark(call, doomed & kept, {"$pull": {DOOMED: token}})
+    await _mark(call, retained, {"$pull": {DOOMED: token}, "$set": {RETAINED: True}})
+    gone = doomed - kept - retained
+    named = before.named_values(gone)
+    still_named = after.named_values(after.keys() - gone)
+    checkpoints = await _delete(call, "checkpoints", key_queries(gone))
+    writes = await _delete(call, "writes", key_queries(gone))
     values = await _delete(call, "values", _value_queries(named - still_named))
     logger.debug(
-        "Thread %r: removed %d of %d checkpoints, %d pending writes, %d channel values.",
-        *(thread_id, checkpoints, len(before.keys()), writes, values),
+        "Thread %r: removed %d of %d checkpoints, %d pending writes, %d channel values; "
+        "%d checkpoints are kept for delta channels alone.",
+        *(thread_id, checkpoints, len(before.keys()), writes, values, len(retained)),
     )
     await _collect_garbage(call, thread_id, after.keys(), still_named)
 

@@ -21,7 +21,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size
-from langgraph.checkpoint.mongodb._commit import UNPROVEN, Committed, commit
+from langgraph.checkpoint.mongodb._commit import VISIBLE, Committed, commit
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     VALUE_KEY,
@@ -103,9 +103,9 @@ async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Pare
         if known := memory.parent(parent_key):
             return known
         found = await call.io.find(
-            "checkpoints", parent_key.query(), PARENT_FIELDS, most=1, fresh=True
+            "checkpoints", {**parent_key.query(), **VISIBLE}, PARENT_FIELDS, most=1, fresh=True
         )
-        if found and not found[0].get(UNPROVEN):
+        if found:
             return parent_of(found[0])
     layout = memory.layout(key.thread_id)
     if layout is None:
@@ -278,7 +278,8 @@ class _SplitPut:
         parent_key = None
         if parent.stored and (self.rebuilt or plan.carried or plan.written):
             parent_key = self.key._replace(checkpoint_id=self.fields["parent_checkpoint_id"])
-        done = await commit(self.call, self.key, self.fields, relies_on=parent_key)
+        carried = {entry.version for entry in plan.carried}
+        done = await commit(self.call, self.key, self.fields, relies_on=parent_key, carried=carried)
         if parent_key is None and plan.written and not await self._all_stored(plan):
             # The thread was deleted while it began.
             done = done._replace(proven=False)
