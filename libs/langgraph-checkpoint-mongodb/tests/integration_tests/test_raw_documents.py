@@ -288,7 +288,7 @@ def test_the_indexes_are_the_described_ones(
     rows = re.findall(r"^\|(.*?)\|( `.*?)\|(.*?)\|$", section(text, "Indexes"), re.M)
     for collection, keys, rest in rows:
         name = collection.strip(" `") or name
-        pairs = re.findall(r"`(\w+)` (-?1)", keys)
+        pairs = re.findall(r"`([\w.]+)` (-?1)", keys)
         facts = ("unique" in rest, "partial" in rest, "expireAfterSeconds" in rest)
         index = (tuple((field, int(way)) for field, way in pairs), *facts)
         for one in [*described] if name.startswith("each") else [name]:
