@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -147,6 +148,7 @@ class Remembered:
 
     def __init__(self, window: int) -> None:
         self._window = window
+        self._lock = threading.Lock()
         self._namespaces: OrderedDict[str, OrderedDict[str | int, Any]] = OrderedDict()
 
     def has(self, namespace: str, mark: str | int) -> bool:
@@ -168,12 +170,13 @@ class Remembered:
             marks: Each a digest and `None`, or `id(message)` and the message.
             at_least: How many to remember at the least: the length of the list at hand.
         """
-        turns = self._namespaces.setdefault(namespace, OrderedDict())
-        self._namespaces.move_to_end(namespace)
-        for mark, held in marks:
-            turns[mark] = held
-            turns.move_to_end(mark)
-        while len(turns) > max(self._window, at_least):
-            turns.popitem(last=False)
-        while len(self._namespaces) > NAMESPACES_REMEMBERED:
-            self._namespaces.popitem(last=False)
+        with self._lock:
+            turns = self._namespaces.setdefault(namespace, OrderedDict())
+            self._namespaces.move_to_end(namespace)
+            for mark, held in marks:
+                turns[mark] = held
+                turns.move_to_end(mark)
+            while len(turns) > max(self._window, at_least):
+                turns.popitem(last=False)
+            while len(self._namespaces) > NAMESPACES_REMEMBERED:
+                self._namespaces.popitem(last=False)

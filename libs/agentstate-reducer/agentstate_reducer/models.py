@@ -80,7 +80,9 @@ class ReducerConfig:
     dedupe_window: int = 10_000
 
     def __post_init__(self) -> None:
-        """Refuse negative numbers."""
+        """Refuse negative numbers; take `None` for no hooks."""
+        if self.on_prune is None:
+            self.on_prune = []  # type: ignore[unreachable]
         for name in _NOT_NEGATIVE:
             value = getattr(self, name)
             if value is not None and value < 0:

@@ -126,8 +126,8 @@ class Shortener:
             kept_weight = draft.weight(keep)
             if not block or size + kept_weight <= draft.limits.high:
                 break
-            if not gone:  # an open tool exchange larger than the window: nothing else can go
-                break
+            if kept_weight > draft.limits.high:
+                break  # an open tool exchange passes the bound already: the summary is not lost too
             if last_try:
                 logger.warning(
                     "a summary of weight %d does not fit beside %d of %d: it is left out",

@@ -170,3 +170,25 @@ def test_keys_are_the_same_in_another_reducer() -> None:
     reducer(one).reduce(turns(3), namespace=("a", "b"))
     reducer(two).reduce(turns(3), namespace=("a", "b"))
     assert one.keys == two.keys
+
+
+def test_a_nested_async_hook_that_fails_is_kept_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def inner(messages: list[Any], namespace: Any) -> None:
+        raise ConnectionError("away")
+
+    async def outer(messages: list[Any], namespace: Any) -> None:
+        reducer(inner).reduce(messages + turns(2, start=9))
+
+    reducer(outer).reduce(turns(3))
+    assert "away" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({"max_tokens": 9}, "MessageReducer(max_tokens=9, target_tokens=None)"),
+        ({"max_messages": 9}, "MessageReducer(min_messages=10, max_messages=9)"),
+    ],
+)
+def test_a_reducer_shows_its_limits(settings: dict[str, Any], shown: str) -> None:
+    assert repr(MessageReducer(config=ReducerConfig(**settings))) == shown

@@ -157,3 +157,12 @@ def test_as_a_langgraph_reducer_it_prunes_and_merges_by_id() -> None:
 def test_messages_without_ids_are_all_kept_when_merged() -> None:
     reduce_messages = MessageReducer(2, 9).as_langgraph_reducer()
     assert texts(reduce_messages([human("ok")], [human("ok"), human("ok")])) == ["ok"] * 3
+
+
+def test_what_is_no_message_is_kept_when_merged() -> None:
+    assert MessageReducer(2, 9).as_langgraph_reducer()([human("ok")], [3]) == [human("ok"), 3]
+
+
+def test_the_marks_can_be_read() -> None:
+    reducer = MessageReducer(2, 9)
+    assert (reducer.min_messages, reducer.max_messages) == (2, 9)

@@ -387,3 +387,33 @@ class TestApplyReducer:
         checkpoint = {"channel_values": values}
         assert apply_reducer(reducer(), checkpoint, None) is checkpoint
         assert apply_reducer(None, checkpoint, None) is checkpoint
+
+
+class TestPassingThrough:
+    async def test_every_call_goes_to_the_inner_saver(self) -> None:
+        one = reducer()
+        inner = ReducingSaver(InMemorySaver(), one)
+        saver = ReducingSaver(inner, one)
+        run = Run(saver)
+        run.say(*turns(1))
+        await run.asay(*turns(2, start=1))
+        config: Any = {"configurable": {"thread_id": "t"}}
+        found = await saver.aget_tuple(config)
+        assert found is not None
+        assert found.checkpoint["channel_values"]["messages"] == turns(1, start=2)
+        assert [t async for t in saver.alist(config)] == list(saver.list(config))
+        assert "passthrough" in repr(saver)
+        assert "reducing" in repr(inner)
+
+    def test_an_allowlist_goes_through(self) -> None:
+        class Stricter(InMemorySaver):
+            def with_allowlist(self, extra: Any) -> Any:
+                return copy.copy(self) if extra else self
+
+        inner = Stricter()
+        saver: Any = ReducingSaver(inner, reducer())
+        assert saver.with_allowlist(set()) is saver
+        strict = saver.with_allowlist({("a", "b")})
+        assert type(strict) is type(saver)
+        assert strict.inner is not inner
+        assert strict._core is saver._core
