@@ -215,8 +215,9 @@ def test_a_parent_that_is_being_removed_does_not_count() -> None:
     port = knowing(("update", INSERTED))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     query = port.asked[-1].given[1].query
-    assert filter_applies(query, {**PARENT.query()})  # type: ignore[no-untyped-call]
-    doomed = {**PARENT.query(), DOOMED: [ObjectId()]}
+    stored = {**PARENT.query(), "channels": [ENTRY.to_document()]}
+    assert filter_applies(query, stored)  # type: ignore[no-untyped-call]
+    doomed = {**stored, DOOMED: [ObjectId()]}
     assert not filter_applies(query, doomed)  # type: ignore[no-untyped-call]
 
 
