@@ -109,12 +109,12 @@ MESSAGES: dict[str, Any] = {
     ),
     "system message": SystemMessage("be brief", additional_kwargs={"a": {"b": 1}}),
     "tool message": ToolMessage("found", tool_call_id="c1", artifact={"rows": [1]}, status="error"),
-    "function message": FunctionMessage("x", name="f"),
-    "chat message": ChatMessage("x", role="critic"),
+    "function message": FunctionMessage(content="x", name="f"),
+    "chat message": ChatMessage(content="x", role="critic"),
     "remove message": RemoveMessage(id="1"),
-    "answer chunk": AIMessageChunk("he", id="3", response_metadata={"model": "m"}),
-    "human chunk": HumanMessageChunk("he"),
-    "tool chunk": ToolMessageChunk("he", tool_call_id="c1"),
+    "answer chunk": AIMessageChunk(content="he", id="3", response_metadata={"model": "m"}),
+    "human chunk": HumanMessageChunk(content="he"),
+    "tool chunk": ToolMessageChunk(content="he", tool_call_id="c1"),
     "document": Document("text", metadata={"page": 1, "a.b": "$x"}, id="d1"),
 }
 VALUES: dict[str, Any] = {
