@@ -93,6 +93,7 @@ def documents(make_face: MakeFace, database: Data) -> dict[str, list[dict[str, A
         chain = Chain(face, name)
         given = {"docs": bytes(2_000_000), "more": bytes(600_000), "few": 1}
         chain.put({"__start__": given}, metadata={"source": "input", "run_id": "r1"})
+        face.put_writes(chain.config, [*given.items()], "input")
         chain.put(given, drop=["__start__"])
         config = chain.put({"large": LARGE, "small": {"x": 1}, "pickled": b""})
         face.put_writes(config, [("small", 1), ("__error__", "e")], "task", "~1")
