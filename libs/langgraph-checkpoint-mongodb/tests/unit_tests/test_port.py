@@ -12,7 +12,9 @@ from bson.codec_options import CodecOptions
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.errors import AutoReconnect, BulkWriteError
 
-from langgraph.checkpoint.mongodb._port import AsyncPort, Role, SyncPort, Update, Updated, run
+from langgraph.checkpoint.mongodb._async_port import AsyncPort
+from langgraph.checkpoint.mongodb._port import Role, Update, Updated, run
+from langgraph.checkpoint.mongodb._sync_port import SyncPort
 
 MB = 1024 * 1024
 KEY = {"thread_id": "t"}

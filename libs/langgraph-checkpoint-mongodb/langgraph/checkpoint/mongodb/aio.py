@@ -20,9 +20,10 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from langgraph.checkpoint.mongodb import _copying, _history, _reading, _retention, _setup, _writing
+from langgraph.checkpoint.mongodb._async_port import AsyncPort
 from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
 from langgraph.checkpoint.mongodb._documents import Document, ValueKey
-from langgraph.checkpoint.mongodb._port import AsyncPort, Call
+from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import Resume, list_query
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 

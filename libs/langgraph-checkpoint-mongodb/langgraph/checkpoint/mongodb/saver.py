@@ -22,8 +22,9 @@ from pymongo.database import Database
 from langgraph.checkpoint.mongodb import _copying, _history, _reading, _retention, _setup, _writing
 from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
 from langgraph.checkpoint.mongodb._documents import Document, ValueKey
-from langgraph.checkpoint.mongodb._port import SyncPort, run
+from langgraph.checkpoint.mongodb._port import run
 from langgraph.checkpoint.mongodb._queries import Resume, list_query
+from langgraph.checkpoint.mongodb._sync_port import SyncPort
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 
 if TYPE_CHECKING:

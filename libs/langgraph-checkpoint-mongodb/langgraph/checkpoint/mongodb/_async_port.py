@@ -1,0 +1,172 @@
+"""The port of the async saver: it awaits the driver, and keeps the event loop free."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from pymongo import AsyncMongoClient, ReadPreference
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import BulkWriteError
+from pymongo.operations import IndexModel
+
+from langgraph.checkpoint.mongodb import _driver as driver
+from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._memory import Memory
+from langgraph.checkpoint.mongodb._port import Role, Update, Updated
+
+__all__ = ["AsyncPort"]
+
+T = TypeVar("T")
+
+# What serializes for longer than a tick of the event loop should take, about a
+# millisecond, is worth the tenth of one that a thread costs.
+_OFFLOAD_BYTES = 256 * 1024
+
+_POLL_S = 0.001
+
+
+class AsyncPort:
+    """Port over a `pymongo.AsyncMongoClient`, or a client that behaves like one.
+
+    Attributes:
+        loop: The event loop it is used in, once known.
+        ready: Whether the indexes have been seen to.
+        setting_up: Held while they are.
+    """
+
+    def __init__(
+        self,
+        database: AsyncDatabase[Document],
+        collections: Mapping[Role, AsyncCollection[Document]],
+    ) -> None:
+        self.memory = Memory()
+        self._database = database
+        self._native = isinstance(database.client, AsyncMongoClient)
+        self._collections = (
+            driver.with_plain_codec(collections) if self._native else dict(collections)
+        )
+        self._limit: int | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.ready = False
+        self.setting_up = asyncio.Lock()
+
+    async def find(
+        self,
+        role: Role,
+        query: Document,
+        fields: Document,
+        *,
+        sort: Sequence[tuple[str, int]] | None = None,
+        most: int = 0,
+        fresh: bool = False,
+    ) -> list[Document]:
+        """See `Port`."""
+        collection = self._primary(role) if fresh else self._collections[role]
+        cursor = collection.find(**driver.find_arguments(query, fields, sort, most, self._native))
+        return await cursor.to_list(None)
+
+    def _primary(self, role: Role) -> AsyncCollection[Document]:
+        collection = self._collections[role]
+        if not self._native:
+            return collection
+        return collection.with_options(read_preference=ReadPreference.PRIMARY)
+
+    async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
+        """See `Port`."""
+        try:
+            await self._collections[role].insert_many(documents, ordered=False)
+        except BulkWriteError as error:
+            return driver.duplicates(error)
+        return []
+
+    async def update(self, role: Role, updates: Sequence[Update]) -> Updated:
+        """See `Port`."""
+        collection = self._collections[role]
+        if len(updates) > 1 and self._native:
+            try:
+                bulk = await collection.bulk_write(driver.as_operations(updates))
+            except BulkWriteError as error:
+                return driver.stopped(updates, error)
+            return Updated(bulk.upserted_count)
+        inserted = 0
+        for one in updates:
+            if one.required:
+                if not await collection.count_documents(one.query):
+                    return Updated(inserted, stopped=True)
+                continue
+            done = await collection.update_one(one.query, one.update, upsert=one.upsert)
+            inserted += done.upserted_id is not None
+        return Updated(inserted)
+
+    async def update_many(self, role: Role, query: Document, update: Document) -> int:
+        """See `Port`."""
+        return (await self._collections[role].update_many(query, update)).matched_count
+
+    async def delete(self, role: Role, query: Document) -> int:
+        """See `Port`."""
+        return (await self._collections[role].delete_many(query)).deleted_count
+
+    async def aggregate(self, role: Role, pipeline: Sequence[Document]) -> list[Document]:
+        """See `Port`."""
+        cursor: Any = self._primary(role).aggregate(list(pipeline))
+        if isinstance(cursor, Awaitable):
+            cursor = await cursor
+        return cast("list[Document]", await cursor.to_list(None))
+
+    async def indexes(self, role: Role) -> dict[str, Document]:
+        """See `Port`."""
+        return dict(await self._collections[role].index_information())
+
+    async def create_indexes(self, role: Role, models: Sequence[IndexModel]) -> None:
+        """See `Port`."""
+        await self._collections[role].create_indexes(list(models))
+
+    async def drop_index(self, role: Role, name: str) -> None:
+        """See `Port`."""
+        await self._collections[role].drop_index(name)
+
+    async def expire_after(self, role: Role, name: str, seconds: int) -> None:
+        """See `Port`."""
+        await self._database.command(
+            driver.ttl_command(self._collections[role].name, name, seconds)
+        )
+
+    async def document_limit(self, largest: int) -> int:
+        """See `Port`."""
+        if largest <= driver.UNASKED_BYTES:
+            return driver.UNASKED_BYTES
+        if not self._native:
+            return driver.USUAL_LIMIT
+        if self._limit is None:
+            hello = await self._database.command("hello")
+            self._limit = hello["maxBsonObjectSize"]
+        return self._limit
+
+    async def together(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
+        """See `Port`."""
+        return list(await asyncio.gather(*work))
+
+    async def offload(
+        self, size: int | Callable[[], int], function: Callable[..., T], *args: Any
+    ) -> T:
+        """See `Port`."""
+        if (size() if callable(size) else size) < _OFFLOAD_BYTES:
+            return function(*args)
+        return await asyncio.to_thread(function, *args)
+
+    async def wait(self, event: threading.Event) -> None:
+        """See `Port`."""
+        # Not an asyncio.Event: it is set in another thread, and no thread waits here for it,
+        # since the one that sets it may need the last of the pool.
+        deadline = time.monotonic() + driver.WAIT_S
+        while not event.is_set() and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+
+    def name(self, role: Role) -> str:
+        """See `Port`."""
+        return self._collections[role].full_name

@@ -1,0 +1,96 @@
+"""How the driver is called and its answers are read, where sync and async are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bson.codec_options import CodecOptions
+from pymongo import UpdateOne
+from pymongo.errors import BulkWriteError
+
+from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._port import Role, Update, Updated
+
+__all__ = [
+    "UNASKED_BYTES",
+    "USUAL_LIMIT",
+    "WAIT_S",
+    "as_operations",
+    "duplicates",
+    "find_arguments",
+    "stopped",
+    "ttl_command",
+    "with_plain_codec",
+]
+
+UNASKED_BYTES = 1024 * 1024
+"""Below this the server's own limit needs no asking: none is known to be smaller."""
+
+USUAL_LIMIT = 16 * 1024 * 1024
+"""The limit of clients that imitate a server: they have no `hello` to ask."""
+
+WAIT_S = 10.0
+"""How long a call waits for another one of this process."""
+
+_DUPLICATE_KEY = 11000
+
+# How a server refuses the insert of a required update: a taken key, an impossible id.
+_REFUSED = frozenset({_DUPLICATE_KEY, 53})
+
+# A find that is read to its end comes in as few batches as the server allows.
+_BATCH = 100_000
+
+
+def duplicates(error: BulkWriteError) -> list[int]:
+    """The places of the documents whose key was taken; any other failure is raised."""
+    failed = error.details.get("writeErrors", [])
+    if error.details.get("writeConcernErrors") or any(
+        one.get("code") != _DUPLICATE_KEY for one in failed
+    ):
+        raise error
+    return [one["index"] for one in failed]
+
+
+def with_plain_codec(collections: Mapping[Role, Any]) -> dict[Role, Any]:
+    """Collections that read plain dicts, whatever document class the client is set to."""
+    plain: CodecOptions[Document] = CodecOptions(tz_aware=True)
+    return {role: one.with_options(codec_options=plain) for role, one in collections.items()}
+
+
+def as_operations(updates: Sequence[Update]) -> list[UpdateOne]:
+    return [UpdateOne(one.query, one.update, upsert=one.upsert) for one in updates]
+
+
+def stopped(updates: Sequence[Update], error: BulkWriteError) -> Updated:
+    """What a bulk did that stopped at a required update; any other failure is raised."""
+    failed = error.details.get("writeErrors", [])
+    if error.details.get("writeConcernErrors") or not all(
+        updates[one["index"]].required and one["code"] in _REFUSED for one in failed
+    ):
+        raise error
+    return Updated(error.details["nUpserted"], stopped=True)
+
+
+def ttl_command(collection: str, name: str, seconds: int) -> Document:
+    index = {"name": name, "expireAfterSeconds": seconds}
+    return {"collMod": collection, "index": index}
+
+
+def find_arguments(
+    query: Document,
+    fields: Document,
+    sort: Sequence[tuple[str, int]] | None,
+    most: int,
+    native: bool,
+) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"filter": query, "projection": fields}
+    if sort:
+        arguments["sort"] = list(sort)
+    if most:
+        # A negative limit is a single batch: nothing is held open on the server.
+        arguments["limit"] = -most if native else most
+        arguments["batch_size"] = most
+    else:
+        arguments["batch_size"] = _BATCH
+    return arguments

@@ -1,0 +1,146 @@
+"""The port of the sync saver: coroutines that never suspend."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pymongo import MongoClient, ReadPreference
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+from pymongo.operations import IndexModel
+
+from langgraph.checkpoint.mongodb import _driver as driver
+from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._memory import Memory
+from langgraph.checkpoint.mongodb._port import Role, Update, Updated
+
+__all__ = ["SyncPort"]
+
+T = TypeVar("T")
+
+
+class SyncPort:
+    """Port over a `pymongo.MongoClient`, or a client that behaves like one (mongomock)."""
+
+    def __init__(
+        self, database: Database[Document], collections: Mapping[Role, Collection[Document]]
+    ) -> None:
+        self.memory = Memory()
+        self._database = database
+        self._native = isinstance(database.client, MongoClient)
+        self._collections = (
+            driver.with_plain_codec(collections) if self._native else dict(collections)
+        )
+        self._limit: int | None = None
+
+    async def find(
+        self,
+        role: Role,
+        query: Document,
+        fields: Document,
+        *,
+        sort: Sequence[tuple[str, int]] | None = None,
+        most: int = 0,
+        fresh: bool = False,
+    ) -> list[Document]:
+        """See `Port`."""
+        collection = self._primary(role) if fresh else self._collections[role]
+        return list(
+            collection.find(**driver.find_arguments(query, fields, sort, most, self._native))
+        )
+
+    def _primary(self, role: Role) -> Collection[Document]:
+        collection = self._collections[role]
+        if not self._native:
+            return collection
+        return collection.with_options(read_preference=ReadPreference.PRIMARY)
+
+    async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
+        """See `Port`."""
+        try:
+            self._collections[role].insert_many(documents, ordered=False)
+        except BulkWriteError as error:
+            return driver.duplicates(error)
+        return []
+
+    async def update(self, role: Role, updates: Sequence[Update]) -> Updated:
+        """See `Port`."""
+        collection = self._collections[role]
+        if len(updates) > 1 and self._native:
+            try:
+                bulk = collection.bulk_write(driver.as_operations(updates))
+            except BulkWriteError as error:
+                return driver.stopped(updates, error)
+            return Updated(bulk.upserted_count)
+        inserted = 0
+        for one in updates:
+            if one.required:
+                if not collection.count_documents(one.query):
+                    return Updated(inserted, stopped=True)
+                continue
+            done = collection.update_one(one.query, one.update, upsert=one.upsert)
+            inserted += done.upserted_id is not None
+        return Updated(inserted)
+
+    async def update_many(self, role: Role, query: Document, update: Document) -> int:
+        """See `Port`."""
+        return self._collections[role].update_many(query, update).matched_count
+
+    async def delete(self, role: Role, query: Document) -> int:
+        """See `Port`."""
+        return self._collections[role].delete_many(query).deleted_count
+
+    async def aggregate(self, role: Role, pipeline: Sequence[Document]) -> list[Document]:
+        """See `Port`."""
+        return list(self._primary(role).aggregate(list(pipeline)))
+
+    async def indexes(self, role: Role) -> dict[str, Document]:
+        """See `Port`."""
+        return dict(self._collections[role].index_information())
+
+    async def create_indexes(self, role: Role, models: Sequence[IndexModel]) -> None:
+        """See `Port`."""
+        self._collections[role].create_indexes(list(models))
+
+    async def drop_index(self, role: Role, name: str) -> None:
+        """See `Port`."""
+        self._collections[role].drop_index(name)
+
+    async def expire_after(self, role: Role, name: str, seconds: int) -> None:
+        """See `Port`."""
+        self._database.command(driver.ttl_command(self._collections[role].name, name, seconds))
+
+    async def document_limit(self, largest: int) -> int:
+        """See `Port`."""
+        if largest <= driver.UNASKED_BYTES:
+            return driver.UNASKED_BYTES
+        if not self._native:
+            return driver.USUAL_LIMIT
+        if self._limit is None:
+            self._limit = self._database.command("hello")["maxBsonObjectSize"]
+        return self._limit
+
+    async def together(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
+        """See `Port`."""
+        try:
+            return [await one for one in work]
+        finally:
+            for one in work:
+                one.close()  # After a failure the rest is never awaited.
+
+    async def offload(
+        self, size: int | Callable[[], int], function: Callable[..., T], *args: Any
+    ) -> T:
+        """See `Port`."""
+        return function(*args)
+
+    async def wait(self, event: threading.Event) -> None:
+        """See `Port`."""
+        event.wait(driver.WAIT_S)
+
+    def name(self, role: Role) -> str:
+        """See `Port`."""
+        return self._collections[role].full_name
