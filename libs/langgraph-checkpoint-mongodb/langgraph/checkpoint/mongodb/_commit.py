@@ -83,7 +83,8 @@ async def commit(
         return Committed(bool(done.inserted), proven=True)
     there = {**relies_on.query(), **VISIBLE, DOOMED: {"$not": {"$gte": long_ago()}}}
     if carried:
-        there["channels.version"] = {"$all": sorted(carried)}
+        # `$all` says the same, but an upsert would take the values for its document.
+        there["$nor"] = [{"channels.version": {"$ne": version}} for version in sorted(carried)]
     updates = [
         Update(key.query(), {"$set": {**fields, UNPROVEN: True}}, upsert=True),
         # If it finds nothing, it would insert a document with an id that is impossible, and
