@@ -52,6 +52,10 @@ class Batch:
     wanted: set[str] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
 
+    def messages(self) -> PrunedMessages:
+        """Return the messages with their keys, in a list of its own."""
+        return PrunedMessages([t.message for t in self.turns], [t.key for t in self.turns])
+
     def lacks(self, names: Iterable[str]) -> bool:
         """Tell whether one of the named hooks does not have these turns yet."""
         return any(name not in self.done for name in names)
@@ -83,11 +87,8 @@ async def deliver(
             place = namespace_text(batch.namespace)
             if name in batch.done or place in failed:
                 continue
-            handed = PrunedMessages(
-                [turn.message for turn in batch.turns], [turn.key for turn in batch.turns]
-            )
             try:
-                await call(hook, handed, batch.namespace)
+                await call(hook, batch.messages(), batch.namespace)
             except Exception:
                 failed.add(place)
                 logger.warning(

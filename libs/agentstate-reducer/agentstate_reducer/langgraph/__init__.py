@@ -1,5 +1,13 @@
 """A checkpoint saver of LangGraph's, wrapped so that the messages it stores stay bounded."""
 
+try:
+    import langgraph.checkpoint.base  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "agentstate_reducer.langgraph needs langgraph-checkpoint: "
+        'pip install "agentstate-reducer[langgraph]"'
+    ) from error
+
 from .saver import ReducingSaver, apply_reducer, memory_namespace
 
 __all__ = ["ReducingSaver", "apply_reducer", "memory_namespace"]

@@ -68,42 +68,12 @@ def write_outbox(channel: str, outbox: Outbox) -> tuple[list[tuple[str, Any]], s
         Writes for `put_writes`, and a task id that is the same for the same content: an outbox that
         is written again is the same outbox.
     """
-    head = {
-        "v": VERSION,
-        "kind": "head",
-        "known": list(outbox.known),
-        "carried": outbox.carried,
-        "batches": [
-            {
-                "id": batch.id,
-                "namespace": _pack(batch.namespace),
-                "wanted": sorted(batch.wanted),
-                "done": sorted(batch.done),
-            }
-            for batch in outbox.batches
-        ],
-    }
-    turns = [
-        {
-            "v": VERSION,
-            "kind": "turn",
-            "batch": batch.id,
-            "key": turn.key,
-            "match": turn.match,
-            "message": turn.message,
-        }
-        for batch in outbox.batches
-        for turn in batch.turns
-    ]
-    content = digest(
-        *outbox.known,
-        *(
-            part
-            for b in outbox.batches
-            for part in (b.id, *sorted(b.done), *(t.key for t in b.turns))
-        ),
-    )
-    return [(channel, write) for write in (head, *turns)], _task(channel, "outbox", content)
+    writes = [_head(outbox)]
+    parts = list(outbox.known)
+    for batch in outbox.batches:
+        writes.extend(_turn(batch, turn) for turn in batch.turns)
+        parts += [batch.id, *sorted(batch.done), *(turn.key for turn in batch.turns)]
+    return [(channel, write) for write in writes], _task(channel, "outbox", digest(*parts))
 
 
 def write_acknowledgement(
@@ -153,6 +123,35 @@ def read_outbox(pending_writes: Iterable[Sequence[Any]] | None, channel: str) ->
             batches[write["batch"]].done.add(write["hook"])
     carried = all(head["carried"] for head in heads)
     return Outbox(list(batches.values()), list(heads[-1]["known"]), carried)
+
+
+def _head(outbox: Outbox) -> dict[str, Any]:
+    return {
+        "v": VERSION,
+        "kind": "head",
+        "known": list(outbox.known),
+        "carried": outbox.carried,
+        "batches": [
+            {
+                "id": batch.id,
+                "namespace": _pack(batch.namespace),
+                "wanted": sorted(batch.wanted),
+                "done": sorted(batch.done),
+            }
+            for batch in outbox.batches
+        ],
+    }
+
+
+def _turn(batch: Batch, turn: Turn) -> dict[str, Any]:
+    return {
+        "v": VERSION,
+        "kind": "turn",
+        "batch": batch.id,
+        "key": turn.key,
+        "match": turn.match,
+        "message": turn.message,
+    }
 
 
 def _readable(write: Any) -> bool:

@@ -158,7 +158,6 @@ class Save:
         """Keep what waits beside the newest checkpoint: older ones may be pruned."""
         try:
             await self._write_outbox([], self.line, carried=True)
-            self.stream.unstored.clear()
         except Exception:
             logger.warning("what waits for hooks stays beside an older checkpoint", exc_info=True)
 
