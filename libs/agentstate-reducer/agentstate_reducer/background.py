@@ -89,7 +89,7 @@ class Background:
         """Set up an empty queue without threads: at the start, and in a child after a fork."""
         self._changed = threading.Condition()
         self._lanes: OrderedDict[str, deque[_Job]] = OrderedDict()
-        self._running: set[str] = set()
+        self._running: dict[str, threading.Thread] = {}
         self._threads: set[threading.Thread] = set()
         self._pending = 0
         self._failed = 0
@@ -122,14 +122,21 @@ class Background:
                 self._lanes.setdefault(lane, deque()).append(job)
                 self._start_worker()
                 return
-            # In this thread, and still after the earlier calls of the namespace.
-            self._changed.wait_for(lambda: lane not in self._lanes and lane not in self._running)
-            self._running.add(lane)
-            self._pending += 1
+            nested = self._running.get(lane) is threading.current_thread()
+            if not nested:  # in this thread, and still after the earlier calls of the namespace
+                self._changed.wait_for(lambda: not self._busy(lane))
+                self._running[lane] = threading.current_thread()
+                self._pending += 1
+        if nested:  # the hook called for itself, and would wait for itself
+            self._run(job)
+            return
         try:
             self._run(job)
         finally:
             self._finish(lane)
+
+    def _busy(self, lane: str) -> bool:
+        return lane in self._lanes or lane in self._running
 
     def _has_room(self) -> bool:
         """Tell whether a call can be queued, waiting for room if that is asked for."""
@@ -167,15 +174,17 @@ class Background:
                 del self._lanes[lane]
                 if queue:  # to the end of the line, so that no namespace starves another
                     self._lanes[lane] = queue
-                self._running.add(lane)
+                self._running[lane] = me
             try:
                 self._run(job)
+            except BaseException as error:  # SystemExit, say: there is no caller to stop
+                self._give_up(error, job)
             finally:
                 self._finish(lane)
 
     def _finish(self, lane: str) -> None:
         with self._changed:
-            self._running.discard(lane)
+            del self._running[lane]
             self._pending -= 1
             if lane in self._lanes:
                 self._start_worker()
@@ -195,7 +204,7 @@ class Background:
                     return
             time.sleep(min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE))
 
-    def _give_up(self, error: Exception, job: _Job) -> None:
+    def _give_up(self, error: BaseException, job: _Job) -> None:
         with self._changed:
             self._failed += 1
         if self.on_error is not None:
@@ -205,9 +214,9 @@ class Background:
             except Exception:
                 logger.exception("on_error of a Background raised")
         logger.error(
-            "background hook %r failed %d times on %d messages of namespace %r, keys %s",
+            "background hook %r failed, after %d retries at the most, on %d messages of namespace %r, keys %s",
             self.__wrapped__,
-            self.retries + 1,
+            self.retries,
             len(job.messages),
             job.namespace,
             ", ".join(job.messages.keys) or "unknown",

@@ -216,6 +216,43 @@ def test_what_finally_fails_is_logged(on_error: Any, caplog: pytest.LogCaptureFi
     assert "('memories', 'kim')" in caplog.text
 
 
+@pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_a_hook_that_would_stop_its_thread_has_failed(stop: type[BaseException]) -> None:
+    """Else its worker would be missing, and whoever waits for the queue would wait for ever."""
+    handed: list[Any] = []
+    errors: list[BaseException] = []
+
+    def hook(messages: list[Any], namespace: Any) -> None:
+        if messages == ["stop"]:
+            raise stop
+        handed.extend(messages)
+
+    bg = Background(hook, workers=1, on_error=lambda error, *_: errors.append(error))
+    bg(["stop"], "n")
+    bg(["next"], "n")
+    assert bg.flush(SECONDS)
+    assert (handed, bg.failed) == (["next"], 1)
+    assert [type(error) for error in errors] == [stop]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_hook_may_call_itself_for_its_own_namespace(closed: bool) -> None:
+    handed: list[Any] = []
+
+    def hook(messages: list[Any], namespace: Any) -> None:
+        handed.extend(messages)
+        if messages[0]:
+            bg([messages[0] - 1], namespace)
+
+    bg = Background(hook, workers=1, max_pending=1)
+    if closed:
+        bg.close()
+    bg([2], "n")
+    assert bg.flush(SECONDS)
+    assert handed == [2, 1, 0]
+    assert bg.pending == 0
+
+
 def test_a_call_after_close_runs_inline(gate: threading.Event) -> None:
     hook = Gated(gate)
     gate.set()
