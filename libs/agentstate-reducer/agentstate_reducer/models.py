@@ -45,7 +45,7 @@ class ReducerConfig:
         token_counter: From a message to its tokens, called once a message. `None`: `tiktoken` if
             installed, else an estimate from characters.
         preserve_first: Keep a system or developer message that stands first. It gives way only to
-            an unanswered question in a window too small for both.
+            an unanswered question, with its tool exchange, in a window too small for both.
         cascade_tool_messages: An AI message and the results of its tool calls stay or go together.
             `False` treats results as messages of their own; a model provider may refuse what is
             left.

@@ -79,11 +79,10 @@ def select(
     taken = sum(weights[i] for i in pinned)
     if needed_weight + taken + reserve > limits.high:
         reserve = 0
-    # The instructions give way to an unanswered question that fits only without them. Beside a
-    # tool exchange they stay: that one may pass the bound anyway.
-    if needed_weight + taken > limits.high and not any(units[i].exchange for i in needed):
-        pinned, taken = (set(), 0) if needed else (pinned, taken)
-    if taken > limits.high:
+    # The instructions give way to an unanswered turn that fits only without them. Beside a tool
+    # exchange that passes the bound by itself they stay.
+    passes = needed_weight > limits.high and any(units[i].exchange for i in needed)
+    if taken > limits.high or (needed and needed_weight + taken > limits.high and not passes):
         pinned, taken = set(), 0
     room = taken + reserve
     kept = _choose(units, needed, limits.low - room, limits.high - room)
@@ -176,9 +175,7 @@ def _choose(units: Sequence[Unit], needed: list[int], low: int, high: int) -> li
         return list(units[question:])
     # One turn is larger than the window: its question stays, and its newest units.
     size = units[question].weight
-    if high <= 0 and not any(units[i].exchange for i in needed):
-        return []
-    if question not in needed and size > high:
+    if size > high and (question not in needed or (high <= 0 and len(needed) == 1)):
         return []
     rest = [i for i in needed if i != question]
     return [

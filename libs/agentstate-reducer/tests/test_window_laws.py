@@ -73,6 +73,7 @@ def test_no_more_than_the_window_stays_save_one_open_tool_exchange(
         return
     needed = open_exchange(messages)
     assert has_calls(messages, needed)
+    assert len(needed) > window[1]
     others = [m for m in kept if m["id"] not in needed]
     assert all(m is messages[0] and read(m).role in INSTRUCTIONS for m in others)
 
@@ -130,7 +131,8 @@ def test_leading_instructions_stay_where_there_is_room(messages: list[Any], wind
     if not messages or read(messages[0]).role not in INSTRUCTIONS:
         return
     needed = open_exchange(messages)
-    if len(needed) + 1 <= window[1] or (window[1] and has_calls(messages, needed)):
+    passes = has_calls(messages, needed) and len(needed) > window[1]
+    if len(needed) + 1 <= window[1] or (window[1] and passes):
         assert kept[:1] == messages[:1]
 
 
@@ -155,7 +157,7 @@ def test_token_mode_keeps_the_bound_and_the_exchanges(
     if sum(m["size"] for m in result.surviving) > most:
         needed = open_exchange(sized)
         others = [m for m in result.surviving if m["id"] not in needed]
-        assert needed
+        assert sum(m["size"] for m in sized if m["id"] in needed) > most
         assert all(m is sized[0] and read(m).role in INSTRUCTIONS for m in others)
 
 
