@@ -214,7 +214,8 @@ class Background:
             except Exception:
                 logger.exception("on_error of a Background raised")
         logger.error(
-            "background hook %r failed, after %d retries at the most, on %d messages of namespace %r, keys %s",
+            "background hook %r failed, after %d retries at the most, on %d messages of "
+            "namespace %r, keys %s",
             self.__wrapped__,
             self.retries,
             len(job.messages),
