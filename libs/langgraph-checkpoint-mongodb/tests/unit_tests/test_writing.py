@@ -206,7 +206,7 @@ def test_what_relies_on_its_parent_requires_it_in_the_same_command() -> None:
     port = knowing(("update", INSERTED))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     own, parent, proof = port.asked[-1].given
-    assert own.update["$set"][UNPROVEN] is True
+    assert own.update["$setOnInsert"] == {UNPROVEN: True}
     assert parent.required
     assert (proof.query, proof.update) == (KEY.query(), {"$unset": {UNPROVEN: ""}})
 

@@ -86,7 +86,8 @@ async def commit(
         # `$all` says the same, but an upsert would take the values for its document.
         there["$nor"] = [{"channels.version": {"$ne": version}} for version in sorted(carried)]
     updates = [
-        Update(key.query(), {"$set": {**fields, UNPROVEN: True}}, upsert=True),
+        # One that was there before is not hidden for being put again.
+        Update(key.query(), {"$set": fields, "$setOnInsert": {UNPROVEN: True}}, upsert=True),
         # If it finds nothing, it would insert a document with an id that is impossible, and
         # with the key of the first: a server refuses one or the other.
         Update(
