@@ -344,7 +344,7 @@ def counted(make_face: MakeFace, counter: CommandCounter) -> Face:
 
 @pytest.mark.parametrize(
     ("counters", "seed_size", "most"),
-    [(True, 1, 4), (True, len(LARGE), 4), (False, 1, 10), (False, len(LARGE), 10)],
+    [(True, 1, 5), (True, len(LARGE), 5), (False, 1, 11), (False, len(LARGE), 11)],
 )
 def test_500_ancestors_take_a_handful_of_commands(
     counted: Face,

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver, _history
+from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import CheckpointKey
+from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
+from langgraph.checkpoint.mongodb._port import Role
 from langgraph.checkpoint.mongodb._queries import config_of
 from tests.support import thread
 from tests.unit_tests.strategies import needs_delta_channels
@@ -158,6 +160,42 @@ def test_a_history_whose_beginning_was_removed_is_an_error_that_names_the_channe
     with pytest.raises(MissingChannelValueError) as failed:
         history(saver, keys[2])
     assert [channel for channel, _ in failed.value.missing] == ["log"]
+
+
+def test_a_checkpoint_that_was_removed_since_it_was_read_is_told() -> None:
+    saver = mongomock_saver()
+    keys = build(saver, chain(("write", "idle"), ("write", "idle")))
+    assert saver.get_tuple(config_of(keys[1])) is not None
+    saver.checkpoint_collection.delete_many({})
+    with pytest.raises(MissingChannelValueError, match="just removed") as failed:
+        history(saver, keys[1], "log")
+    assert failed.value.checkpoint_id == keys[1].checkpoint_id
+
+
+def test_a_thread_that_is_deleted_while_its_history_is_read_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saver = mongomock_saver()
+    keys = build(saver, chain(("write", "idle"), ("write", "idle")))
+    find = saver._port.find
+
+    async def find_after_a_deletion(role: Role, *args: Any, **options: Any) -> list[Document]:
+        if role == "writes":
+            saver.delete_thread("t")
+        return await find(role, *args, **options)
+
+    monkeypatch.setattr(saver._port, "find", find_after_a_deletion)
+    with pytest.raises(MissingChannelValueError, match="just removed"):
+        history(saver, keys[1], "log")
+
+
+@pytest.mark.parametrize("mark", [UNPROVEN, RETAINED])
+def test_the_newest_checkpoint_is_one_that_readers_see(mark: str) -> None:
+    saver = mongomock_saver()
+    keys = build(saver, chain(*[("write", "idle")] * 3))
+    saver.checkpoint_collection.update_one(keys[2].query(), {"$set": {mark: True}})
+    newest = saver.get_delta_channel_history(config=thread("t"), channels=["log"])
+    assert newest == history(saver, keys[1], "log")
 
 
 def test_of_a_channel_that_was_never_written_nothing_can_be_lost() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.runnables import RunnableConfig
 
 from langgraph.checkpoint.mongodb._codec import native_metadata
+from langgraph.checkpoint.mongodb._commit import VISIBLE
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     CheckpointKey,
@@ -77,12 +78,26 @@ async def get_delta_channel_history(
     chain = Chain(call, {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns})
     walk = Walk(call, chain, channels)
     target = await chain.start(checkpoint_id)
-    if target is not None:
-        await walk.follow(target)
-        await walk.check_unbroken()
+    if target is None:
+        key = CheckpointKey(thread_id, checkpoint_ns, checkpoint_id or "")
+        if call.io.memory.parent(key):
+            raise _removed(key, channels)
+        return {channel: {"writes": []} for channel in channels}
+    await walk.follow(target)
+    await walk.check_unbroken()
     await walk.read_named_seeds()
     writes = await _writes(call, walk.path, channels)
+    if walk.path and not await call.io.find(
+        "checkpoints", key_of(target).query(), KEY_FIELDS, most=1, fresh=True
+    ):
+        # Checkpoints are deleted first: what was read while it was there is whole.
+        raise _removed(key_of(target), channels)
     return {channel: await walk.entry(channel, writes) for channel in channels}
+
+
+def _removed(key: CheckpointKey, channels: Sequence[str]) -> MissingChannelValueError:
+    """What to raise for a checkpoint that was removed while it was read."""
+    return MissingChannelValueError(*key, [(channel, "just removed") for channel in channels])
 
 
 class Chain:
@@ -102,13 +117,14 @@ class Chain:
         self._fetching = _AT_FIRST
 
     async def start(self, checkpoint_id: str | None) -> Document | None:
-        """The checkpoint that a walk starts from; the newest one for None."""
-        bound = {} if checkpoint_id is None else {"checkpoint_id": {"$lte": checkpoint_id}}
-        page = await self._page(bound, _FIRST_PAGE)
-        first = page[0] if page else None
-        if first is None or checkpoint_id not in (None, first["checkpoint_id"]):
-            return None
-        return first
+        """The checkpoint that a walk starts from; for None the newest that readers see."""
+        if checkpoint_id is None:
+            newest = await self._page(VISIBLE, 1)
+            if not newest:
+                return None
+            checkpoint_id = newest[0]["checkpoint_id"]
+        page = await self._page({"checkpoint_id": {"$lte": checkpoint_id}}, _FIRST_PAGE)
+        return page[0] if page and page[0]["checkpoint_id"] == checkpoint_id else None
 
     async def get(self, checkpoint_id: str) -> Document | None:
         """One checkpoint; None when it is not stored."""

@@ -72,10 +72,10 @@ class CheckpointTooLargeError(MongoDBSaverError, DocumentTooLarge):
 
 
 class MissingChannelValueError(MongoDBSaverError):
-    """A checkpoint names channel values that are no longer stored.
+    """What a checkpoint names or is rebuilt from is no longer stored.
 
-    The state is never returned without them: a state with a hole looks like a
-    valid one.
+    The state is never returned, nor a checkpoint stored, without it: a state with a hole
+    looks like a valid one.
 
     Attributes:
         thread_id: The thread.
@@ -100,10 +100,10 @@ class MissingChannelValueError(MongoDBSaverError):
         names = ", ".join(f"{channel!r} ({version})" for channel, version in missing)
         super().__init__(
             f"Checkpoint {checkpoint_id!r} of thread {thread_id!r} (namespace "
-            f"{checkpoint_ns!r}) cannot be read whole: {names} not found in the channel "
-            "values collection. Something other than this library deleted documents there, "
-            "or the collection was left out of a restore. Restore it, or go on from an "
-            "older checkpoint of the thread."
+            f"{checkpoint_ns!r}) cannot be read or stored whole: {names} not found. If its "
+            "thread is not just being deleted, something other than this library deleted "
+            "documents of it, or a collection was left out of a restore. Restore it, or go on "
+            "from an older checkpoint of the thread."
         )
 
 
