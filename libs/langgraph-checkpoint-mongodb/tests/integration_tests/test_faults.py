@@ -19,6 +19,7 @@ from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
 from langgraph.checkpoint.mongodb import _commit, _setup
+from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._ttl import now
 from tests.face import Face, Kind, MakeFace
 from tests.integration_tests.conftest import FailCommand
@@ -33,7 +34,7 @@ from tests.integration_tests.tampering import (
 )
 from tests.support import checkpoint, insert_old_write, insert_whole, thread
 
-LARGE = "b" * 5000
+LARGE = "b" * 2 * INLINE_VALUE_BYTES
 COLLECTIONS = ("checkpoints", "checkpoint_writes", "checkpoint_channel_values")
 DB = Database[dict[str, Any]]
 
@@ -43,7 +44,7 @@ def v(counter: int) -> str:
 
 
 def state(doc: int, n: int) -> Checkpoint:
-    values = {"big": LARGE, "doc": str(doc) * 5000, "n": n}
+    values = {"big": LARGE, "doc": str(doc) * len(LARGE), "n": n}
     return checkpoint(values, {"big": v(1), "doc": v(doc + 1), "n": v(n + 1)})
 
 

@@ -19,6 +19,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import MongoDBSaver
+from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from tests.face import Face, MakeFace
 from tests.integration_tests.conftest import FailCommand
 from tests.support import (
@@ -31,7 +32,7 @@ from tests.support import (
     values_of,
 )
 
-LARGE = "x" * 5000
+LARGE = "x" * 2 * INLINE_VALUE_BYTES
 COLLECTIONS = ("checkpoints", "checkpoint_writes", "checkpoint_channel_values")
 DB = Database[dict[str, Any]]
 
@@ -66,7 +67,7 @@ def split_thread(face: Face, _: DB, thread_id: str = "t", checkpoint_ns: str = "
         if step == 0:
             changes["big"] = LARGE
         if step % 2 == 0:
-            changes["doc"] = str(step) * 5000
+            changes["doc"] = str(step) * len(LARGE)
         configs.append(chain.put(changes, metadata={"run_id": f"run {step // 2}"}))
         face.put_writes(configs[-1], [("n", step + 1)], f"task {step}", "~path")
     return configs
@@ -78,7 +79,7 @@ def whole_thread(_: Face, database: DB, thread_id: str = "t", checkpoint_ns: str
     configs = []
     for step in range(4):
         doc = step // 2 * 2
-        values = {"n": step, "big": LARGE, "doc": str(doc) * 5000}
+        values = {"n": step, "big": LARGE, "doc": str(doc) * len(LARGE)}
         stored = checkpoint(values, {"n": step + 1, "big": 1, "doc": doc + 1})
         metadata = {"source": "loop", "step": step, "run_id": f"run {step // 2}"}
         config = insert_whole(database, config, stored, metadata)
@@ -124,7 +125,7 @@ def test_prune_keeps_the_newest_with_its_writes_and_every_value(
     (before, *_) = face.list(thread())
     face.prune(["t"])
     assert face.list(thread()) == [before]
-    assert before.checkpoint["channel_values"] == {"n": 3, "big": LARGE, "doc": "2" * 5000}
+    assert before.checkpoint["channel_values"] == {"n": 3, "big": LARGE, "doc": "2" * len(LARGE)}
     assert before.pending_writes == [("task 3", "n", 4)]
     assert stored(database)["checkpoint_writes"] == 1
     assert steps(face, thread("other")) == [3, 2, 1, 0]
@@ -170,9 +171,9 @@ def test_a_pruned_thread_goes_on(face: Face, database: DB, make: MakeThread) -> 
     versions["n"] = face.saver.get_next_version(versions["n"])
     values = {**found.checkpoint["channel_values"], "n": 9}
     config = face.put(found.config, checkpoint(values, versions), {"step": 9}, {"n": versions["n"]})
-    assert values_of(face.fresh(), config) == {"n": 9, "big": LARGE, "doc": "2" * 5000}
+    assert values_of(face.fresh(), config) == {"n": 9, "big": LARGE, "doc": "2" * len(LARGE)}
     face.prune(["t"])
-    assert values_of(face.fresh(), thread()) == {"n": 9, "big": LARGE, "doc": "2" * 5000}
+    assert values_of(face.fresh(), thread()) == {"n": 9, "big": LARGE, "doc": "2" * len(LARGE)}
 
 
 def test_prune_again_changes_nothing(face: Face, database: DB) -> None:
@@ -193,7 +194,7 @@ def test_prune_of_forks_keeps_the_newest_of_all(face: Face, database: DB) -> Non
     chain.put({"n": 100})
     face.prune(["t"])
     assert steps(face, thread()) == [100]
-    assert values_of(face, thread()) == {"n": 100, "big": LARGE, "doc": "0" * 5000}
+    assert values_of(face, thread()) == {"n": 100, "big": LARGE, "doc": "0" * len(LARGE)}
     assert value_names(database) == ["big 1", "doc 1"]
 
 
@@ -396,7 +397,7 @@ def test_delete_for_runs_of_the_newest_leaves_the_older(
     make(face, database)
     face.delete_for_runs(["run 1", "unknown"])
     assert steps(face.fresh(), thread()) == [1, 0]
-    assert values_of(face, thread()) == {"n": 1, "big": LARGE, "doc": "0" * 5000}
+    assert values_of(face, thread()) == {"n": 1, "big": LARGE, "doc": "0" * len(LARGE)}
 
 
 @both_layouts
@@ -519,7 +520,7 @@ def test_a_copy_without_a_ttl_never_expires(make_face: MakeFace, database: DB) -
 def test_a_copy_does_not_pass_through_the_client(make_face: MakeFace, database: DB) -> None:
     counter = CommandCounter()
     face = make_face(client_kwargs={"event_listeners": [counter]})
-    Chain(face).put({f"channel {number}": LARGE * 100 for number in range(8)})
+    Chain(face).put({f"channel {number}": "x" * 500_000 for number in range(8)})
     face.get_tuple(thread())  # the async saver sees to its indexes first
     with counter.recording():
         face.copy_thread("t", "copy")
@@ -545,10 +546,12 @@ def test_without_merge_it_copies_in_batches(
     assert stored(database, "copy") == stored(database, "t")
 
 
-def test_batches_are_bounded(make_face: MakeFace, database: DB, fail_command: FailCommand) -> None:
+def test_batches_are_bounded(
+    make_face: MakeFace, database: DB, fail_command: FailCommand, mongod: None
+) -> None:
     app_name, counter = f"batches {database.name}", CommandCounter()
     face = make_face(client_kwargs={"appname": app_name, "event_listeners": [counter]})
-    Chain(face).put({f"channel {number}": LARGE * 150 for number in range(40)})  # 30 MB
+    Chain(face).put({f"channel {number}": "x" * 750_000 for number in range(40)})  # 30 MB
     face.get_tuple(thread())
     with fail_command(["aggregate"], app_name=app_name, errorCode=115), counter.recording():
         face.copy_thread("t", "copy")
