@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 from pymongo.operations import IndexModel
 
 from langgraph.checkpoint.mongodb import _driver as driver
@@ -78,8 +78,14 @@ class AsyncPort:
 
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         """See `Port`."""
+        collection = self._collections[role]
         try:
-            await self._collections[role].insert_many(documents, ordered=False)
+            if len(documents) == 1:  # Spares the machinery of a bulk.
+                await collection.insert_one(documents[0])
+            else:
+                await collection.insert_many(documents, ordered=False)
+        except DuplicateKeyError:
+            return [0]
         except BulkWriteError as error:
             return driver.duplicates(error)
         return []

@@ -103,12 +103,12 @@ def _changes(call: Call, role: Role, target: str) -> Document:
 
 
 async def _copy_in_batches(call: Call, role: Role, query: Document, changes: Document) -> None:
-    found = await call.io.find(role, query, {"_id": 1})
+    found = await call.io.find(role, query, {"_id": 1}, fresh=True)
     ids = [document["_id"] for document in found]
     while ids:
         batch = {"_id": {"$in": ids[:_BATCH]}}
         # One batch of the server's at a time: at most 16 MB pass through here.
-        documents = await call.io.find(role, batch, {}, sort=[("_id", 1)], most=_BATCH)
+        documents = await call.io.find(role, batch, {}, sort=[("_id", 1)], most=_BATCH, fresh=True)
         if not documents:
             ids = ids[_BATCH:]
             continue

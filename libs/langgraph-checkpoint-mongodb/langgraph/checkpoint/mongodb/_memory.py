@@ -2,7 +2,7 @@
 
 Bounded, shared by the clones of a saver, and never trusted for a value's existence: a
 checkpoint that carries values over proves in the same command that its parent is still
-there (`_writing`).
+there (`_commit`).
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ NEWEST_OF_ROOT_FIRST: Sort = [("checkpoint_ns", 1), ("checkpoint_id", -1)]
 
 # What is read whole: the fields left out would cost more to name than to fetch.
 ALL_FIELDS: Document = {"_id": 0}
-PARENT_FIELDS: Document = {"_id": 0, "layout": 1, "channels": 1, "created_at": 1}
 KEY_FIELDS: Document = {"_id": 0, "thread_id": 1, "checkpoint_ns": 1, "checkpoint_id": 1}
+PARENT_FIELDS: Document = {**KEY_FIELDS, "layout": 1, "channels": 1, "created_at": 1}
 
 
 def checked(value: Any, name: str) -> str:
@@ -148,11 +148,11 @@ def list_query(
     """
     configurable = _configurable(config) if config is not None else {}
     query: Document = {}
-    for name in ("thread_id", "checkpoint_ns", "checkpoint_id"):
-        if (value := configurable.get(name)) is not None:
-            query[name] = checked(value, name)
-    if not query.get("checkpoint_id"):
-        query.pop("checkpoint_id", None)
+    for name in ("thread_id", "checkpoint_ns"):
+        if name in configurable:
+            query[name] = checked(configurable[name], name)
+    if (checkpoint_id := configurable.get("checkpoint_id")) not in (None, ""):
+        query["checkpoint_id"] = checked(checkpoint_id, "checkpoint_id")
     if before is not None and (before_id := get_checkpoint_id(before)):
         bound = checked(before_id, "before checkpoint_id")
         exact = query.get("checkpoint_id")

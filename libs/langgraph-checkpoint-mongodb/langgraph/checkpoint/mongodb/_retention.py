@@ -1,7 +1,7 @@
 """delete_thread, delete_for_runs and prune: removing without losing.
 
 Other processes put checkpoints into the same threads meanwhile. Checkpoints that are to
-go are first marked `doomed`: a put that builds on one of them notices (`_writing`).
+go are first marked `doomed`: a put that builds on one of them notices (`_commit`).
 Then the thread is read again; what checkpoints that came in between still need is
 spared, and only the rest is deleted: checkpoints first, then writes, then values. Every
 step can be repeated after a crash.
@@ -75,8 +75,10 @@ async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last:
 async def delete_for_runs(call: Call, run_ids: Sequence[str]) -> None:
     """Delete the checkpoints of runs; see `MongoDBSaver.delete_for_runs`."""
     threads: defaultdict[str, set[CheckpointKey]] = defaultdict(set)
-    for key in await _of_runs(call, _identifiers(run_ids, "run_id")):
-        threads[key.thread_id].add(key)
+    ids = _identifiers(run_ids, "run_id")
+    for at in range(0, len(ids), _NAMES_PER_QUERY):
+        for key in await _of_runs(call, ids[at : at + _NAMES_PER_QUERY]):
+            threads[key.thread_id].add(key)
     for thread_id, keys in threads.items():
         await _remove(call, thread_id, _only(keys))
 
@@ -87,10 +89,9 @@ def _only(keys: set[CheckpointKey]) -> Callable[[Graph], set[CheckpointKey]]:
 
 async def _of_runs(call: Call, run_ids: Sequence[str]) -> set[CheckpointKey]:
     """The checkpoints of runs: by index, or, of older releases, by their metadata."""
-    if not run_ids:
-        return set()
     indexed = {"run_id": {"$in": list(run_ids)}}
-    keys = {key_of(found) for found in await call.io.find("checkpoints", indexed, KEY_FIELDS)}
+    found = await call.io.find("checkpoints", indexed, KEY_FIELDS, fresh=True)
+    keys = {key_of(document) for document in found}
     # Of older releases. The stored pair is an array: its index knows the bytes, and the
     # type, which finds forms that are to be compared by value.
     wanted: Document = {"$exists": True}
@@ -99,9 +100,9 @@ async def _of_runs(call: Call, run_ids: Sequence[str]) -> set[CheckpointKey]:
         wanted = {"$in": [*(data for _, data in typed), "json"]}
     older = {"run_id": {"$exists": False}, "metadata.run_id": wanted}
     fields = {**KEY_FIELDS, "metadata.run_id": 1}
-    for found in await call.io.find("checkpoints", older, fields):
-        if call.codec.loads_metadata_item(found, "run_id") in run_ids:
-            keys.add(key_of(found))
+    for document in await call.io.find("checkpoints", older, fields, fresh=True):
+        if call.codec.loads_metadata_item(document, "run_id") in run_ids:
+            keys.add(key_of(document))
     return keys
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pymongo import MongoClient, ReadPreference
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 from pymongo.operations import IndexModel
 
 from langgraph.checkpoint.mongodb import _driver as driver
@@ -60,8 +60,14 @@ class SyncPort:
 
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         """See `Port`."""
+        collection = self._collections[role]
         try:
-            self._collections[role].insert_many(documents, ordered=False)
+            if len(documents) == 1:  # Spares the machinery of a bulk.
+                collection.insert_one(documents[0])
+            else:
+                collection.insert_many(documents, ordered=False)
+        except DuplicateKeyError:
+            return [0]
         except BulkWriteError as error:
             return driver.duplicates(error)
         return []

@@ -23,7 +23,7 @@ from langgraph.checkpoint.mongodb import _copying, _history, _reading, _retentio
 from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
 from langgraph.checkpoint.mongodb._documents import Document, ValueKey
 from langgraph.checkpoint.mongodb._port import run
-from langgraph.checkpoint.mongodb._queries import Resume, list_query
+from langgraph.checkpoint.mongodb._queries import ListQuery, Resume, list_query
 from langgraph.checkpoint.mongodb._sync_port import SyncPort
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 
@@ -127,8 +127,8 @@ class MongoDBSaver(SaverBase):
                 "values": self.channel_values_collection,
             },
         )
-        if create_indexes:
-            self.setup()
+        self._create_indexes = create_indexes
+        self.setup()
 
     @classmethod
     @contextmanager
@@ -175,11 +175,14 @@ class MongoDBSaver(SaverBase):
     def setup(self) -> None:
         """Make the indexes that are missing, and set the TTL; the constructor calls it.
 
+        May be called again; with `create_indexes=False` it does nothing.
+
         Raises:
             pymongo.errors.OperationFailure: The server refuses a unique index; a note on
                 the error says which and what to do.
         """
-        run(_setup.setup(self._port, self.ttl))
+        if self._create_indexes:
+            run(_setup.setup(self._port, self.ttl))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read one checkpoint.
@@ -228,7 +231,7 @@ class MongoDBSaver(SaverBase):
         wanted = list_query(config, filter, before)
         return self._pages(wanted, checked_limit(limit))
 
-    def _pages(self, wanted: Any, most: int | None) -> Iterator[CheckpointTuple]:
+    def _pages(self, wanted: ListQuery, most: int | None) -> Iterator[CheckpointTuple]:
         call = self._call()
         resume: Resume | None = None
         known: Mapping[ValueKey, Document] = {}

@@ -24,7 +24,10 @@ def _append_client_metadata(client: Any) -> None:
     append = getattr(client, "append_metadata", None)
     # Before PyMongo 4.14 the attribute is a database of that name.
     if inspect.ismethod(append):
-        append(DRIVER_METADATA)
+        told = client.options.pool_options.metadata["driver"]["name"].split("|")
+        # 4.14.0 says it once for each saver on the client, until the server refuses that much.
+        if DRIVER_METADATA.name not in told:
+            append(DRIVER_METADATA)
 
 
 def dumps_metadata(serde: SerializerProtocol, metadata: Any, _depth: int = 0) -> Any:
