@@ -325,6 +325,24 @@ def test_an_edit_in_the_window_is_handed_over_as_it_is_when_it_leaves() -> None:
     assert hook.handed == ["question 0, I mean", *ALL[1:4]]
 
 
+@pytest.mark.parametrize("new_process", [False, True])
+@pytest.mark.parametrize("ids", [False, True])
+def test_what_comes_back_when_the_window_is_removed_is_not_handed_over_again(
+    ids: bool, new_process: bool
+) -> None:
+    inner, hook = InMemorySaver(), Remember()
+    said = [m if ids else {k: v for k, v in m.items() if k != "id"} for m in turns(5)]
+    run = Run(reducing(inner, hook))
+    run.say(*said[:6])
+    run.messages = said[:4]
+    run.say()
+    assert texts(stored(inner)) == ALL[:4]
+    if new_process:
+        run = Run(reducing(inner, hook))
+    run.say(*said[6:])
+    assert hook.handed == [*ALL[:4], *ALL[6:8]]
+
+
 def test_another_namespace_gets_a_fork_of_its_own() -> None:
     inner, hook = InMemorySaver(), Remember()
     saver = reducing(inner, hook)

@@ -186,7 +186,7 @@ class Save:
         if messages is None:
             return Plan(None, [], None)
         parted = split(messages, self.line)
-        handed_over = dict(self.line.known) if self.line is not None else {}
+        handed_over = self.line.handed_over(parted.inside) if self.line is not None else {}
         stored, pruned = parted.inside, []
         turns: list[Turn] = []
         matches: dict[int, str] = {}

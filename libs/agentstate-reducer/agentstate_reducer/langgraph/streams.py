@@ -58,6 +58,16 @@ class Line:
     summary: list[Any] = field(default_factory=list)
     summary_was_loaded: bool = False
 
+    def handed_over(self, window: Sequence[Any]) -> dict[Mark, Held]:
+        """Return what is known of messages in the next window that were handed over before.
+
+        Args:
+            window: The messages. One that had left may be among them, if it came back: the run
+                removed those that stayed, or added it again.
+        """
+        back = {mark(m) for m in window} & self.gone.keys()
+        return {**self.known, **{m: self.gone[m] for m in back}}
+
     def has_handed_over(self, message: Any, match: str) -> bool:
         """Tell whether a message went to the outbox before, as it is now.
 
