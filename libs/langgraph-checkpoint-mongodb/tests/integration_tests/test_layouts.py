@@ -211,4 +211,7 @@ def test_an_unknown_layout_is_refused(face: Face, database: Data, layout: Any) -
         with pytest.raises(UnknownLayoutError, match="Upgrade langgraph-checkpoint-mongodb") as e:
             call()
         assert e.value.layout == layout
+        assert [e.value.thread_id, e.value.checkpoint_id] == [
+            config["configurable"][name] for name in ("thread_id", "checkpoint_id")
+        ]
     assert database["checkpoints"].count_documents({}) == 1

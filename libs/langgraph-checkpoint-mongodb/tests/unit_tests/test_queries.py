@@ -51,6 +51,12 @@ def test_an_identifier_that_is_not_text_is_refused_by_name_and_type(value: Any) 
         checked(value, "run_id")
 
 
+@pytest.mark.parametrize("name", ["thread_id", "checkpoint_ns"])
+def test_a_listing_of_no_thread_in_particular_is_not_one_of_all(name: str) -> None:
+    with pytest.raises(ValueError, match=f"Invalid {name}: expected a string, got NoneType"):
+        list_query({"configurable": {"thread_id": "t", name: None}}, None, None)
+
+
 @pytest.mark.parametrize("value", NOT_TEXT)
 @pytest.mark.parametrize("name", ["thread_id", "checkpoint_ns", "checkpoint_id"])
 def test_no_operator_enters_a_query_by_the_config(name: str, value: Any) -> None:
