@@ -233,7 +233,7 @@ def test_a_value_of_the_page_before_is_not_read_again() -> None:
     known = page(first).values()
     port = ScriptedPort(("find", [document(ENTRY, key=CheckpointKey("t", "", "1"))]), ("find", []))
     (row,) = page(port, known=known).rows
-    assert row.missing() == []
+    assert row.fill() == []
     assert port.methods == ["checkpoints.find", "writes.find"]
 
 

@@ -18,14 +18,14 @@ from langgraph.checkpoint.mongodb import (
 )
 from langgraph.checkpoint.mongodb._codec import Codec
 from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN, VISIBLE
-from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
+from langgraph.checkpoint.mongodb._compat import COUNTERS, DeltaSnapshot
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry
 from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._parts import digest
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._port import Call, Updated, run
 from langgraph.checkpoint.mongodb._ttl import now
-from langgraph.checkpoint.mongodb._writing import COUNTERS, put, put_writes
+from langgraph.checkpoint.mongodb._writing import put, put_writes
 from tests.support import checkpoint, thread
 from tests.unit_tests.scripted import ScriptedPort
 from tests.unit_tests.strategies import needs_delta_channels

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import langgraph.checkpoint.serde.types as _types
 
-__all__ = ["DeltaSnapshot"]
+__all__ = ["COUNTERS", "DeltaSnapshot"]
+
+COUNTERS = "counters_since_delta_snapshot"
+"""Metadata of a checkpoint whose delta channels are rebuilt from its ancestors."""
 
 
 class _NoSnapshot:

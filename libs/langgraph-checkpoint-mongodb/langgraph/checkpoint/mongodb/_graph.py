@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 
 from langgraph.checkpoint.mongodb._codec import native_metadata
 from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN, long_ago
+from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry, ValueKey
 from langgraph.checkpoint.mongodb._history import CHAIN_FIELDS, Chain, Walk
+from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._reading import key_of
-from langgraph.checkpoint.mongodb._writing import COUNTERS, parent_of
 
 __all__ = ["Graph", "by_namespace", "key_queries"]
 
@@ -85,7 +86,7 @@ class Graph:
         }
 
     def _manifest(self, key: CheckpointKey) -> Mapping[str, ManifestEntry]:
-        return parent_of(self._documents[key]).manifest
+        return Parent.of(self._documents[key]).manifest
 
     def with_called(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
         """Kept checkpoints, and those of subgraphs that were called from them.

@@ -16,6 +16,7 @@ from langchain_core.runnables import RunnableConfig
 
 from langgraph.checkpoint.mongodb._codec import native_metadata
 from langgraph.checkpoint.mongodb._commit import VISIBLE
+from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     CheckpointKey,
@@ -26,7 +27,7 @@ from langgraph.checkpoint.mongodb._documents import (
     referred,
     write_order,
 )
-from langgraph.checkpoint.mongodb._packing import unpack_checkpoint
+from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
     ALL_FIELDS,
@@ -34,14 +35,13 @@ from langgraph.checkpoint.mongodb._queries import (
     thread_config,
 )
 from langgraph.checkpoint.mongodb._reading import (
+    fill_writes,
     key_of,
+    load_checkpoint,
     load_value,
-    missing_writes,
     query_of,
     read_values,
 )
-from langgraph.checkpoint.mongodb._whole import whole_checkpoint
-from langgraph.checkpoint.mongodb._writing import COUNTERS, parent_of
 from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
 
 if TYPE_CHECKING:
@@ -159,10 +159,9 @@ class Chain:
         found = self._whole.pop(checkpoint_id, None)
         if found is None:
             return {}
-        read = unpack_checkpoint if layout_of(found) == LAYOUT else whole_checkpoint
         size = len(found["checkpoint"])
         checkpoint: Mapping[str, Any] = await self._call.io.offload(
-            size, read, self._call.codec, found
+            size, load_checkpoint, self._call.codec, found
         )
         return checkpoint
 
@@ -246,7 +245,7 @@ class Walk:
             )
 
     async def _visit(self, document: Document) -> None:
-        key, manifest = key_of(document), parent_of(document).manifest
+        key, manifest = key_of(document), Parent.of(document).manifest
         self.path.append(key)
         rebuilt = native_metadata(document, COUNTERS)
         inline: Mapping[str, Any] | None = None
@@ -305,7 +304,7 @@ async def _writes(
         }
         found = await call.io.find("writes", query, ALL_FIELDS, fresh=True)
         values = await read_values(call, filter(None, map(referred, found)), fresh=True)
-        if missing := missing_writes(found, values):
+        if missing := fill_writes(found, values):
             raise MissingChannelValueError(*path[0], missing)
         for document in found:
             writes[key_of(document)].append(document)

@@ -14,7 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, ManifestEntry
+from langgraph.checkpoint.mongodb._documents import (
+    CheckpointKey,
+    Document,
+    ManifestEntry,
+    layout_of,
+)
+from langgraph.checkpoint.mongodb._ttl import aware
 
 __all__ = ["Memory", "Parent", "Planning"]
 
@@ -40,6 +46,17 @@ class Parent:
     stamped: datetime | None = None
     stored: bool = True
     digests: Mapping[bytes, ManifestEntry] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, document: Document) -> Parent:
+        """What a checkpoint's document says.
+
+        Raises:
+            UnknownLayoutError: A newer release wrote it.
+        """
+        entries = [ManifestEntry.from_document(entry) for entry in document.get("channels", ())]
+        manifest = {entry.channel: entry for entry in entries}
+        return cls(layout_of(document), manifest, aware(document.get("created_at")))
 
 
 class Planning:

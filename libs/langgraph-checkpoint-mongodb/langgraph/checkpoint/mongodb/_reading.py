@@ -45,7 +45,6 @@ from langgraph.checkpoint.mongodb._queries import (
     value_queries,
 )
 from langgraph.checkpoint.mongodb._whole import whole_checkpoint
-from langgraph.checkpoint.mongodb._writing import parent_of
 from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
 
 __all__ = ["Found", "Page", "decode", "get_tuple", "list_page"]
@@ -85,7 +84,7 @@ class Found:
     @classmethod
     def of(cls, document: Document) -> Found:
         """A checkpoint of which the values and writes are still to be read."""
-        return cls(document, parent_of(document))
+        return cls(document, Parent.of(document))
 
     @property
     def key(self) -> CheckpointKey:
@@ -96,14 +95,14 @@ class Found:
         """The value documents that its manifest names."""
         return [key for entry in self.parent.manifest.values() for key in entry.keys(self.key)]
 
-    def missing(self) -> list[tuple[str, str]]:
-        """Channel and version of the values that were not found."""
+    def fill(self) -> list[tuple[str, str]]:
+        """Complete the pending writes; return channel and version of what was not found."""
         named = [
             (entry.channel, entry.version)
             for entry in self.parent.manifest.values()
             if not all(key in self.values for key in entry.keys(self.key))
         ]
-        return named + missing_writes(self.writes, self.values)
+        return named + fill_writes(self.writes, self.values)
 
     def size(self) -> int:
         """Bytes that are to be deserialized."""
@@ -186,7 +185,7 @@ async def complete(
     for one in found:
         one.values = values
         one.writes = writes.get(one.key, [])
-        if not one.missing():
+        if not one.fill():
             whole.append(one)
         elif again := await _look_again(call, one):
             whole.append(again)
@@ -202,7 +201,7 @@ async def _look_again(call: Call, found: Found) -> Found | None:
     again = Found.of(documents[0])
     again.values = await read_values(call, again.named(), fresh=True)
     again.writes = found.writes
-    if missing := again.missing():
+    if missing := again.fill():
         raise MissingChannelValueError(*again.key, missing)
     return again
 
@@ -216,6 +215,12 @@ async def read_values(
         for query in value_queries(keys)
         for document in await call.io.find("values", query, ALL_FIELDS, fresh=fresh)
     }
+
+
+def load_checkpoint(codec: Codec, document: Document) -> Checkpoint:
+    """Deserialize a checkpoint of either layout, with the values of its own document."""
+    read = unpack_checkpoint if layout_of(document) == LAYOUT else whole_checkpoint
+    return read(codec, document)
 
 
 def load_value(
@@ -256,7 +261,7 @@ def query_of(keys: Sequence[CheckpointKey]) -> Document:
     )
 
 
-def missing_writes(
+def fill_writes(
     writes: Iterable[Document], values: Mapping[ValueKey, Document]
 ) -> list[tuple[str, str]]:
     """Give pending writes the bytes they refer to; return those whose bytes are not there."""
@@ -280,14 +285,10 @@ async def decode(call: Call, found: Found) -> CheckpointTuple:
 def _decode(call: Call, found: Found) -> CheckpointTuple:
     document, codec = found.document, call.codec
     parent_id = document.get("parent_checkpoint_id")
-    checkpoint: Checkpoint
-    if found.parent.layout == LAYOUT:
-        checkpoint = unpack_checkpoint(codec, document)
-        values = checkpoint["channel_values"]
-        for channel, entry in found.parent.manifest.items():
-            values[channel] = load_value(codec, entry, found.key, found.values)
-    else:
-        checkpoint = whole_checkpoint(codec, document)
+    checkpoint = load_checkpoint(codec, document)
+    for channel, entry in found.parent.manifest.items():
+        value = load_value(codec, entry, found.key, found.values)
+        checkpoint["channel_values"][channel] = value
     return CheckpointTuple(
         config=config_of(found.key),
         checkpoint=checkpoint,

@@ -22,6 +22,7 @@ from langgraph.checkpoint.base import (
 
 from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size
 from langgraph.checkpoint.mongodb._commit import VISIBLE, Committed, commit
+from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     VALUE_KEY,
@@ -50,7 +51,7 @@ from langgraph.checkpoint.mongodb._queries import (
     value_queries,
     writes_key,
 )
-from langgraph.checkpoint.mongodb._ttl import aware, now, value_stamp
+from langgraph.checkpoint.mongodb._ttl import now, value_stamp
 from langgraph.checkpoint.mongodb._whole import whole_fields
 from langgraph.checkpoint.mongodb.errors import (
     ChannelTooLargeError,
@@ -58,10 +59,7 @@ from langgraph.checkpoint.mongodb.errors import (
     MissingChannelValueError,
 )
 
-__all__ = ["COUNTERS", "parent_of", "put", "put_writes", "restamp"]
-
-COUNTERS = "counters_since_delta_snapshot"
-"""Metadata of a checkpoint whose delta channels are rebuilt from its ancestors."""
+__all__ = ["put", "put_writes"]
 
 _INPUT = "__start__"
 
@@ -106,7 +104,7 @@ async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Pare
             "checkpoints", {**parent_key.query(), **VISIBLE}, PARENT_FIELDS, most=1, fresh=True
         )
         if found:
-            return parent_of(found[0])
+            return Parent.of(found[0])
     layout = memory.layout(key.thread_id)
     if layout is None:
         thread = {"thread_id": key.thread_id}
@@ -115,13 +113,6 @@ async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Pare
         )
         layout = layout_of(found[0]) if found else LAYOUT
     return Parent(layout, {}, stored=False)
-
-
-def parent_of(document: Document) -> Parent:
-    """What a put that follows a checkpoint needs to know of its document."""
-    entries = [ManifestEntry.from_document(entry) for entry in document.get("channels", ())]
-    manifest = {entry.channel: entry for entry in entries}
-    return Parent(layout_of(document), manifest, aware(document.get("created_at")))
 
 
 def _common_fields(call: Call, parent_id: str | None, metadata: CheckpointMetadata) -> Document:
@@ -271,7 +262,7 @@ class _SplitPut:
                 renewed += [key for entry in plan.carried for key in entry.keys(self.key)]
             else:
                 oldest = parent.stamped
-        await restamp(self.call, renewed, stamp)
+        await _restamp(self.call, renewed, stamp)
         return oldest
 
     async def _commit(self, plan: Plan, parent: Parent) -> Committed:
@@ -324,7 +315,7 @@ async def _check_checkpoint(call: Call, key: CheckpointKey, fields: Document, wh
         raise CheckpointTooLargeError(what, size, limit, key.checkpoint_id)
 
 
-async def restamp(call: Call, keys: Sequence[ValueKey], stamp: datetime | None) -> None:
+async def _restamp(call: Call, keys: Sequence[ValueKey], stamp: datetime | None) -> None:
     """Renew the TTL stamps of value documents, or take them away.
 
     A value without a stamp is named by a checkpoint that never expires, and keeps none.
