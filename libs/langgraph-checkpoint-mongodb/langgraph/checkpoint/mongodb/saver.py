@@ -57,8 +57,8 @@ class MongoDBSaver(SaverBase):
             use does not expire. Changing it changes the existing indexes.
         serde: The serializer of everything stored; LangGraph's own by default.
         channel_values_collection_name: The collection of channel values.
-        create_indexes: False where the indexes are made beforehand (see
-            `docs/operations.md`), or the user may not create any.
+        create_indexes: False where the indexes are there already, made by a saver whose
+            user may create them. The unique ones must be there.
         **ignored: Unknown arguments are ignored, as older releases did, and logged.
 
     Attributes:
