@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+import bson
 import pytest
 from bson import ObjectId
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
@@ -352,6 +353,18 @@ def test_nothing_is_written_when_the_metadata_is_too_large() -> None:
     with pytest.raises(CheckpointTooLargeError, match="its metadata"):
         put_second(port, {"large": LARGE}, {"large": V2}, metadata={"log": "x" * 17 * MB})
     assert port.asked == []
+
+
+def test_a_checkpoint_is_measured_with_the_mark_that_it_has_at_first() -> None:
+    values, versions = {"large": LARGE}, {"large": V1}
+    port = knowing(("update", INSERTED))
+    put_second(port, values, versions, new={})
+    at_first = {**KEY.query(), **committed(port), UNPROVEN: True}
+    size = len(bson.encode({"_id": bson.ObjectId(), **at_first}))
+    put_second(knowing(("update", INSERTED), limit=size), values, versions, new={})
+    with pytest.raises(CheckpointTooLargeError) as failed:
+        put_second(knowing(limit=size - 1), values, versions, new={})
+    assert failed.value.size == size
 
 
 def test_nothing_is_written_when_the_values_of_an_old_thread_are_too_large_together() -> None:

@@ -21,7 +21,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size
-from langgraph.checkpoint.mongodb._commit import VISIBLE, Committed, commit
+from langgraph.checkpoint.mongodb._commit import UNPROVEN, VISIBLE, Committed, commit
 from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
@@ -139,7 +139,7 @@ async def _put_whole(
     values = checkpoint.get("channel_values") or {}
     fields |= await call.io.offload(_size_of(values), whole_fields, call.codec, checkpoint)
     what = f"its {len(values)} channel values, which this thread's old layout keeps together"
-    await _check_checkpoint(call, key, fields, what)
+    await _check_checkpoint(call, key, {**fields, UNPROVEN: True} if rebuilt else fields, what)
     parent_key = key._replace(checkpoint_id=fields["parent_checkpoint_id"]) if rebuilt else None
     done = await commit(call, key, fields, relies_on=parent_key)
     if not done.proven:
@@ -234,7 +234,8 @@ class _SplitPut:
                 await _check_payload(self.call, document, partial(self._where, parts, document))
             documents += of_entry
         what = "its metadata, or the number of its channels"
-        await _check_checkpoint(self.call, self.key, self.fields, what)
+        # As it is until its parent has been found.
+        await _check_checkpoint(self.call, self.key, {**self.fields, UNPROVEN: True}, what)
         return documents
 
     def _where(self, parts: Sequence[Typed], document: Document) -> str:
