@@ -20,13 +20,14 @@ from langgraph.checkpoint.mongodb._documents import (
     write_documents,
 )
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint
-from langgraph.checkpoint.mongodb._port import Call, run
+from langgraph.checkpoint.mongodb._port import Call, Role, run
 from langgraph.checkpoint.mongodb._queries import list_query
 from langgraph.checkpoint.mongodb._reading import Found, get_tuple, list_page, query_of
 from langgraph.checkpoint.mongodb._whole import whole_fields
 from tests.support import checkpoint, thread
 from tests.unit_tests.scripted import ScriptedPort
 from tests.unit_tests.strategies import CODEC
+from tests.unit_tests.threads import mongomock_saver
 
 KEY = CheckpointKey("t", "", "2")
 ENTRY = ManifestEntry("docs", "v", 5)
@@ -167,19 +168,44 @@ def test_a_checkpoint_that_was_removed_meanwhile_was_never_there() -> None:
     assert read(port) is None
 
 
-def test_when_the_newest_was_removed_meanwhile_the_one_before_is_the_newest() -> None:
-    before = document(key=CheckpointKey("t", "", "1"))
+@pytest.mark.parametrize("id_", ["1", "3"])
+def test_when_the_newest_was_removed_meanwhile_the_newest_then_is_read(id_: str) -> None:
+    then = document(key=CheckpointKey("t", "", id_))
     port = ScriptedPort(
         ("find", [document(ENTRY)]),
         ("find", []),
         ("find", []),
         ("find", []),
-        ("find", [before]),
+        ("find", [then]),
         ("find", []),
     )
     found = read(port, thread("t"))
     assert found is not None
-    assert found.checkpoint["id"] == "1"
+    assert found.checkpoint["id"] == id_
+
+
+def test_a_prune_after_a_newer_checkpoint_does_not_hide_the_thread_from_a_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saver = mongomock_saver()
+
+    def put(config: RunnableConfig, id_: str) -> RunnableConfig:
+        versions = {"docs": saver.get_next_version(None)}
+        made = checkpoint({"docs": id_ * 100_000}, versions, id=id_)
+        return saver.put(config, made, {}, versions)
+
+    first = put(thread("t"), "1")
+    find = saver._port.find
+
+    async def find_after_a_step(role: Role, *args: Any, **options: Any) -> list[Document]:
+        if role == "values":
+            monkeypatch.undo()
+            put(first, "2")
+            saver.prune(["t"])
+        return await find(role, *args, **options)
+
+    monkeypatch.setattr(saver._port, "find", find_after_a_step)
+    assert values_of(saver.get_tuple(thread("t"))) == {"docs": "2" * 100_000}
 
 
 # ------------------------------------------------------------------ pending writes

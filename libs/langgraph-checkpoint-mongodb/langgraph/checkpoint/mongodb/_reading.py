@@ -61,9 +61,6 @@ _FILTER_PAGE = 1000
 _WHOLE_PAGE = 8
 """Whole-layout checkpoints, each up to 16 MB, that are fetched by their keys at a time."""
 
-_ATTEMPTS = 3
-"""How often the newest checkpoint may be removed under a reader."""
-
 
 @dataclass(slots=True)
 class Found:
@@ -125,17 +122,14 @@ async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | Non
     if checkpoint_id is not None:
         query["checkpoint_id"] = checkpoint_id
     document = await _first(call, query)
-    for _ in range(_ATTEMPTS):
-        if document is None:
-            break
+    while document is not None:
         found = Found.of(document)
         if whole := await complete(call, [found]):
             call.io.memory.remember(whole[0].key, whole[0].parent)
             return await decode(call, whole[0])
         if checkpoint_id is not None:
             break
-        # Removed meanwhile: the one before is the newest.
-        query["checkpoint_id"] = {"$lt": found.key.checkpoint_id}
+        # Removed meanwhile. A prune removes the newest when there is a newer one.
         document = await _newest(call, query, fresh=True)
     return None
 
