@@ -44,6 +44,7 @@ class Batch:
         turns: Oldest first.
         wanted: Names of the hooks there were when they were pruned.
         done: Names of the hooks that have them.
+        taking: Names of the hooks that are being called with them.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Batch:
     turns: list[Turn]
     wanted: set[str] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
+    taking: set[str] = field(default_factory=set)
 
     def messages(self) -> PrunedMessages:
         """Return the messages with their keys, in a list of its own."""
@@ -85,8 +87,9 @@ async def deliver(
         failed: set[str] = set()
         for batch in batches:
             place = namespace_text(batch.namespace)
-            if name in batch.done or place in failed:
-                continue
+            if name in batch.done or name in batch.taking or place in failed:
+                continue  # a hook that saves to the same thread comes by here
+            batch.taking.add(name)
             try:
                 await call(hook, batch.messages(), batch.namespace)
             except Exception:
@@ -99,6 +102,8 @@ async def deliver(
                     exc_info=True,
                 )
                 continue
+            finally:
+                batch.taking.discard(name)
             batch.done.add(name)
             if acknowledge is not None:
                 await acknowledge(batch, name)

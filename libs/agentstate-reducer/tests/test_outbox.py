@@ -343,6 +343,29 @@ def test_what_comes_back_when_the_window_is_removed_is_not_handed_over_again(
     assert hook.handed == [*ALL[:4], *ALL[6:8]]
 
 
+@pytest.mark.parametrize("what", ["work", "say"])
+def test_a_hook_may_save_to_the_same_thread(what: str) -> None:
+    """The save inside lists the batch that is being handed over, in a newer outbox."""
+    inner, hook = InMemorySaver(), Remember()
+    numbers = itertools.count()
+
+    def saving(messages: Any, namespace: Any) -> None:
+        hook(messages, namespace)
+        run = Run(saver)
+        if what == "work":
+            run.work()
+        elif next(numbers) < 3:
+            run.say(*(human(f"noted {n}", f"n{next(numbers)}") for n in range(4)))
+
+    saver = reducing(inner, saving)
+    run = Run(saver)
+    for n in range(3):
+        run.say(*turns(1, start=n))
+    assert hook.handed[:4] == ALL[:4]
+    Run(reducing(inner, hook)).say(*turns(1, start=8))
+    assert len(hook.handed) == len(set(hook.keys))
+
+
 def test_another_namespace_gets_a_fork_of_its_own() -> None:
     inner, hook = InMemorySaver(), Remember()
     saver = reducing(inner, hook)

@@ -115,6 +115,7 @@ class Save:
         self.line = self.stream.line(self.parent)
         self.hooks = core.reducer.config.on_prune
         self.names = {name for name, _ in named(self.hooks)}
+        self.has_outbox = False
 
     async def run(self) -> RunnableConfig:
         """Store the checkpoint.
@@ -169,7 +170,10 @@ class Save:
                 **checkpoint["channel_values"],
                 self.core.messages_key: messages,
             }
-        return await self.port.put(self.config, checkpoint, self.metadata, self.new_versions)
+        stored = await self.port.put(self.config, checkpoint, self.metadata, self.new_versions)
+        if self.has_outbox:
+            self.stream.outbox = self._here()
+        return stored
 
     async def _look(self) -> Counter[str]:
         """Learn what waits and what was handed over, unless this process knows."""
@@ -278,6 +282,7 @@ class Save:
         if batches or known or self.stream.unstored:
             writes, task = write_outbox(self.core.channel, Outbox(batches, known, carried))
             await self.port.put_writes(self._here(), writes, task)
+            self.has_outbox = True
         return batches
 
     async def _deliver(self, batches: list[Batch]) -> None:
@@ -285,8 +290,13 @@ class Save:
 
         async def acknowledge(batch: Batch, name: str) -> None:
             writes, task = write_acknowledgement(self.core.channel, batch, name)
+            places = [self._here()]
+            # A hook may have saved to the same thread: then the newest outbox lists the batch too.
+            if self.stream.outbox is not None and self.stream.outbox not in places:
+                places.append(self.stream.outbox)
             try:
-                await self.port.put_writes(self._here(), writes, task)
+                for place in places:
+                    await self.port.put_writes(place, writes, task)
             except Exception:
                 self.stream.unstored.setdefault(batch.id, set()).add(name)
                 logger.warning(
@@ -295,11 +305,11 @@ class Save:
                     exc_info=True,
                 )
 
-        self.stream.pending = batches
+        self.stream.keep(self.names, batches)
         try:
             await deliver(batches, self.hooks, self.port.call, acknowledge)
         finally:
-            self.stream.pending = [batch for batch in batches if batch.lacks(self.names)]
+            self.stream.keep(self.names)
 
     def _here(self) -> RunnableConfig:
         """Return the config of the checkpoint that is saved."""

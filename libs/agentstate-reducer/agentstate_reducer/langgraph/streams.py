@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from langchain_core.runnables import RunnableConfig
 
 from ..delivery import Batch
 from ..messages import INSTRUCTIONS, UnknownMessageShape, read
@@ -90,6 +92,7 @@ class Stream:
         latest: The checkpoint this process saved last.
         fresh: Whether nothing was seen since that this process does not know of.
         pending: Batches that a hook lacks, oldest first.
+        outbox: The config of the checkpoint whose outbox was stored last.
         unstored: By batch id, the hooks that have it although no acknowledgement could be stored.
         lines: By checkpoint id, the newest last.
         work: The handing over that began last in async code.
@@ -98,6 +101,7 @@ class Stream:
     latest: str | None = None
     fresh: bool = False
     pending: list[Batch] = field(default_factory=list)
+    outbox: RunnableConfig | None = None
     unstored: dict[str, set[str]] = field(default_factory=dict)
     lines: OrderedDict[str, Line] = field(default_factory=OrderedDict)
     work: asyncio.Future[None] | None = None
@@ -140,9 +144,20 @@ class Stream:
         Args:
             batches: Batches that a hook lacks, oldest first, as far as could be stored.
         """
+        taken = {batch.id: batch for batch in self.pending if batch.taking}
         for batch in batches:
             batch.done |= self.unstored.get(batch.id, set())
-        self.pending = list(batches)
+        self.pending = [taken.get(batch.id, batch) for batch in batches]
+
+    def keep(self, names: Iterable[str], batches: Sequence[Batch] = ()) -> None:
+        """Keep what waits; a hook may have saved to the same thread, and added to it.
+
+        Args:
+            names: Names of the hooks.
+            batches: What waits now too.
+        """
+        kept = {batch.id: batch for batch in (*self.pending, *batches)}
+        self.pending = [batch for batch in kept.values() if batch.lacks(names)]
 
 
 class Streams:
