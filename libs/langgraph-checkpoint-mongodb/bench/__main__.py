@@ -52,7 +52,7 @@ def _run(given: argparse.Namespace, console: Console, stack: ExitStack) -> Repor
         for peer in given.peers:
             prepare(peer, fresh=given.fresh)
             progress.advance(making)
-        plans = {workload: passes(workload, given.quick) for workload in given.only}
+        plans = {workload: passes(workload, given.quick, given.turns) for workload in given.only}
         runs = {name: sum(p.repeat for p in plan) for name, plan in plans.items()}
         task = progress.add_task("", total=sum(runs.values()) * len(contestants))
         crew = stack.enter_context(Crew(contestants, fresh=not given.quick))
@@ -87,6 +87,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--peers", type=_choice(REQUIREMENTS), default=list(REQUIREMENTS))
     parser.add_argument("--faces", type=_choice(FACES), default=list(FACES))
     parser.add_argument("--fresh", action="store_true", help="make the environments anew")
+    parser.add_argument("--turns", type=int, default=5, help="how often each peer is timed")
     parser.add_argument("--output", type=Path, default=Path("bench-results.json"))
     return parser.parse_args()
 

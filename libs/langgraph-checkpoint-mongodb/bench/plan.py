@@ -54,18 +54,20 @@ class Pass:
         return f"{figure}_at_{self.latency_ms:g}ms" if self.latency_ms else figure
 
 
-def passes(workload: str, quick: bool) -> list[Pass]:
-    """Return the runs of a workload, a key of `TITLES`."""
+def passes(workload: str, quick: bool, turns: int) -> list[Pass]:
+    """Return the runs of a workload.
+
+    Args:
+        workload: A key of `TITLES`.
+        quick: Whether to run the small size, once.
+        turns: How often each contestant is timed otherwise.
+    """
     if workload in ("W1", "W1s", "W5", "W7"):  # too large to run twice; bytes are what counts
         return [Pass(relayed=True, repeat=1, both=True)]
-    timed = Pass(relayed=False, repeat=1 if quick else REPEATS.get(workload, 5))
-    if workload in ("W9", "W10"):
-        return [timed]
-    counted = Pass(relayed=True, repeat=1)
+    if workload in ("W9", "W10"):  # they repeat what they time
+        return [Pass(relayed=False, repeat=1)]
+    turns = 1 if quick else turns
+    plan = [Pass(relayed=True, repeat=1), Pass(relayed=False, repeat=turns)]
     if workload in ("W3", "W6"):
-        slow = Pass(relayed=True, repeat=1 if quick else 3, latency_ms=5)
-        return [counted, timed, slow]
-    return [counted, timed]
-
-
-REPEATS = {"W2": 3, "W4": 3, "W8": 3, "W9": 1, "W10": 1}
+        plan.append(Pass(relayed=True, repeat=turns, latency_ms=5))
+    return plan
