@@ -278,13 +278,27 @@ async def test_a_sync_method_in_the_event_loop_is_refused_at_once(
     assert not any(contents(database).values())
 
 
+@pytest.mark.parametrize("saver_type", [MongoDBSaver, AsyncMongoDBSaver])
+def test_a_connection_string_instead_of_a_client_names_the_way(saver_type: Any) -> None:
+    with pytest.raises(TypeError, match=rf"{saver_type.__name__}\.from_conn_string"):
+        saver_type("mongodb://localhost")
+
+
+def test_a_sync_method_works_before_the_first_async_one(mongodb_uri: str, database: Any) -> None:
+    async def read() -> Any:
+        async with AsyncMongoDBSaver.from_conn_string(mongodb_uri, database.name) as saver:
+            return await asyncio.to_thread(saver.get_tuple, thread("t"))
+
+    assert asyncio.run(read()) is None
+
+
 def test_a_sync_method_without_a_running_loop_is_refused(mongodb_uri: str) -> None:
     async def construct() -> AsyncMongoDBSaver:
         async with AsyncMongoDBSaver.from_conn_string(mongodb_uri) as saver:
             return saver
 
     saver = asyncio.run(construct())
-    with pytest.raises(asyncio.InvalidStateError, match="use the async methods first"):
+    with pytest.raises(asyncio.InvalidStateError, match="no running event loop"):
         saver.get_tuple(thread())
 
 

@@ -87,7 +87,6 @@ def test_setup_again_changes_nothing(make_face: MakeFace, database: Data) -> Non
 
 def test_no_indexes_are_made_when_told_not_to(make_face: MakeFace, database: Data) -> None:
     face = make_face(create_indexes=False)
-    face.setup()
     config = Chain(face).put({"a": LARGE})
     assert values_of(face, config) == {"a": LARGE}
     assert all([*found] == ["_id_"] for found in indexes(database).values())

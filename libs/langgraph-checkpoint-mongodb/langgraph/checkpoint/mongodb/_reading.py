@@ -55,8 +55,8 @@ _PAGE = 100
 _PAGE_VALUE_BYTES = 32 * 1024 * 1024
 """Serialized channel values that a listing holds at a time, one checkpoint's at least."""
 
-_FILTER_PAGE = 1000
-"""Checkpoints whose metadata a filtered listing looks at, at a time."""
+_FILTER_PAGE, _FILTER_PAGE_MOST = 64, 1024
+"""Checkpoints whose metadata a filtered listing looks at, at first and when few match."""
 
 _WHOLE_PAGE = 8
 """Whole-layout checkpoints, each up to 16 MB, that are fetched by their keys at a time."""
@@ -369,11 +369,11 @@ async def _filtered(
     first = prefilter(call.codec, wanted.metadata)
     fields = {**KEY_FIELDS, "layout": 1, "type": 1, "metadata": 1}
     matching: list[Document] = []
+    most = max(size, _FILTER_PAGE)
     while len(matching) < size:
         query = {**wanted.page(resume), **first, **VISIBLE}
-        documents = await call.io.find(
-            "checkpoints", query, fields, sort=wanted.sort, most=_FILTER_PAGE
-        )
+        documents = await call.io.find("checkpoints", query, fields, sort=wanted.sort, most=most)
+        most = min(4 * most, _FILTER_PAGE_MOST)
         resume = None
         for document in documents:
             resume = _after(document)

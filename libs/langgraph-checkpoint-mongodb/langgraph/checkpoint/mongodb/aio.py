@@ -99,10 +99,11 @@ class AsyncMongoDBSaver(SaverBase):
         create_indexes: bool = True,
         **ignored: Any,
     ) -> None:
-        if isinstance(client, MongoClient):
+        if isinstance(client, (MongoClient, str)):
             raise TypeError(
                 "AsyncMongoDBSaver works on pymongo.AsyncMongoClient; for a MongoClient use "
-                "langgraph.checkpoint.mongodb.MongoDBSaver."
+                "langgraph.checkpoint.mongodb.MongoDBSaver, for a connection string "
+                "AsyncMongoDBSaver.from_conn_string."
             )
         super().__init__(ttl=ttl, serde=serde, ignored=ignored)
         _append_client_metadata(client)
@@ -120,6 +121,7 @@ class AsyncMongoDBSaver(SaverBase):
             },
         )
         self._port.ready = not create_indexes
+        self._bind()
 
     @classmethod
     @asynccontextmanager
@@ -165,19 +167,25 @@ class AsyncMongoDBSaver(SaverBase):
     async def setup(self) -> None:
         """Make the indexes that are missing, and set the TTL; the first use calls it.
 
-        May be called again; with `create_indexes=False` it does nothing.
+        May be called again, and with `create_indexes=False`, too.
 
         Raises:
             pymongo.errors.OperationFailure: The server refuses a unique index; a note on
                 the error says which and what to do.
         """
-        await self._ready()
+        self._bind()
+        async with self._port.setting_up:
+            await _setup.setup(self._port, self.ttl)
+            self._port.ready = True
+
+    def _bind(self) -> None:
+        if self._port.loop is None:
+            self._port.loop = _running_loop()
 
     async def _ready(self) -> Call:
         """What a call works with, the indexes seen to."""
+        self._bind()
         port = self._port
-        if port.loop is None:
-            port.loop = asyncio.get_running_loop()
         if not port.ready:
             async with port.setting_up:
                 if not port.ready:
@@ -196,7 +204,7 @@ class AsyncMongoDBSaver(SaverBase):
             return loop
         problem = "this is its own event loop, which would wait for itself"
         if loop is None or not loop.is_running():
-            problem = "its event loop is not running: use the async methods first"
+            problem = "no running event loop has used it yet, or that loop has ended"
         raise asyncio.InvalidStateError(
             f"A sync method of AsyncMongoDBSaver cannot run: {problem}. Await the async "
             "method (graph.ainvoke, aget_tuple, ...), or use MongoDBSaver in sync code."

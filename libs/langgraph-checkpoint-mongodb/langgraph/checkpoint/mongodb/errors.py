@@ -67,7 +67,9 @@ class CheckpointTooLargeError(MongoDBSaverError, DocumentTooLarge):
         super().__init__(
             f"Checkpoint {checkpoint_id!r} is too large: its document would be {size:,} "
             f"bytes, and this server stores at most {limit:,}. Most of it is {what}. "
-            "Nothing was written."
+            "Nothing was written. Store less of that; a thread that an older release began, "
+            "whose layout keeps all channel values together, can go on in a new thread: "
+            "graph.update_state(new_config, graph.get_state(old_config).values)."
         )
 
 

@@ -107,10 +107,11 @@ class MongoDBSaver(SaverBase):
         create_indexes: bool = True,
         **ignored: Any,
     ) -> None:
-        if isinstance(client, AsyncMongoClient):
+        if isinstance(client, (AsyncMongoClient, str)):
             raise TypeError(
                 "MongoDBSaver works on pymongo.MongoClient; for an AsyncMongoClient use "
-                "langgraph.checkpoint.mongodb.AsyncMongoDBSaver."
+                "langgraph.checkpoint.mongodb.AsyncMongoDBSaver, for a connection string "
+                "MongoDBSaver.from_conn_string."
             )
         super().__init__(ttl=ttl, serde=serde, ignored=ignored)
         _append_client_metadata(client)
