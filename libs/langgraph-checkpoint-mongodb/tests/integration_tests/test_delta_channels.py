@@ -362,7 +362,7 @@ def test_500_ancestors_take_a_handful_of_commands(
     template = database["checkpoints"].find_one({"checkpoint_id": id_}, {"_id": 0})
     writes = [*database["checkpoint_writes"].find({"checkpoint_id": id_}, {"_id": 0})]
     assert template
-    names = [id_, *(f"{id_}-{number:04d}" for number in range(499))]
+    names = [id_, *(f"f{id_[1:-4]}{number:04d}" for number in range(499))]
     database["checkpoints"].insert_many(
         {**template, "checkpoint_id": name, "parent_checkpoint_id": parent}
         for parent, name in itertools.pairwise(names)
