@@ -83,8 +83,8 @@ async def commit(
         return Committed(bool(done.inserted), proven=True)
     there = {**relies_on.query(), **VISIBLE, DOOMED: {"$not": {"$gte": long_ago()}}}
     if carried:
-        # `$all` says the same, but an upsert would take the values for its document.
-        there["$nor"] = [{"channels.version": {"$ne": version}} for version in sorted(carried)]
+        # Negated twice: an upsert would take what `$all` alone asks for into its document.
+        there["$nor"] = [{"channels.version": {"$not": {"$all": sorted(carried)}}}]
     updates = [
         # One that was there before is not hidden for being put again.
         Update(key.query(), {"$set": fields, "$setOnInsert": {UNPROVEN: True}}, upsert=True),
