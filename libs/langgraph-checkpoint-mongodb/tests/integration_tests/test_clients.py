@@ -302,6 +302,23 @@ def test_a_sync_method_without_a_running_loop_is_refused(mongodb_uri: str) -> No
         saver.get_tuple(thread())
 
 
+def test_a_saver_whose_loop_has_ended_takes_the_next(mongodb_uri: str, database: Data) -> None:
+    async def construct() -> AsyncMongoDBSaver:
+        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongodb_uri)
+        return AsyncMongoDBSaver(client, database.name)
+
+    saver = asyncio.run(construct())
+
+    async def use() -> Any:
+        try:
+            await saver.setup()
+            return await asyncio.to_thread(saver.get_tuple, thread())
+        finally:
+            await saver.close()
+
+    assert asyncio.run(use()) is None
+
+
 async def test_sync_methods_work_from_other_threads(mongodb_uri: str, database: Data) -> None:
     async with AsyncMongoDBSaver.from_conn_string(mongodb_uri, database.name) as saver:
         await saver.setup()

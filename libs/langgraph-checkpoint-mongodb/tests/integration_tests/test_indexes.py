@@ -85,11 +85,15 @@ def test_setup_again_changes_nothing(make_face: MakeFace, database: Data) -> Non
     assert indexes(database) == before
 
 
-def test_no_indexes_are_made_when_told_not_to(make_face: MakeFace, database: Data) -> None:
+def test_no_indexes_are_made_when_told_not_to_unless_by_setup(
+    make_face: MakeFace, database: Data
+) -> None:
     face = make_face(create_indexes=False)
     config = Chain(face).put({"a": LARGE})
     assert values_of(face, config) == {"a": LARGE}
     assert all([*found] == ["_id_"] for found in indexes(database).values())
+    face.setup()
+    assert unique_keys(database) == {name: [keys] for name, keys in UNIQUE.items()}
 
 
 def test_the_first_use_of_the_async_saver_makes_them(make_face: MakeFace, database: Data) -> None:

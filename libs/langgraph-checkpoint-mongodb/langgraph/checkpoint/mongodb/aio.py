@@ -179,7 +179,8 @@ class AsyncMongoDBSaver(SaverBase):
             self._port.ready = True
 
     def _bind(self) -> None:
-        if self._port.loop is None:
+        """Take the running event loop for the saver's, unless it has one."""
+        if self._port.loop is None or self._port.loop.is_closed():
             self._port.loop = _running_loop()
 
     async def _ready(self) -> Call:

@@ -128,8 +128,8 @@ class MongoDBSaver(SaverBase):
                 "values": self.channel_values_collection,
             },
         )
-        self._create_indexes = create_indexes
-        self.setup()
+        if create_indexes:
+            self.setup()
 
     @classmethod
     @contextmanager
@@ -176,14 +176,13 @@ class MongoDBSaver(SaverBase):
     def setup(self) -> None:
         """Make the indexes that are missing, and set the TTL; the constructor calls it.
 
-        May be called again; with `create_indexes=False` it does nothing.
+        May be called again, and with `create_indexes=False`, too.
 
         Raises:
             pymongo.errors.OperationFailure: The server refuses a unique index; a note on
                 the error says which and what to do.
         """
-        if self._create_indexes:
-            run(_setup.setup(self._port, self.ttl))
+        run(_setup.setup(self._port, self.ttl))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read one checkpoint.
