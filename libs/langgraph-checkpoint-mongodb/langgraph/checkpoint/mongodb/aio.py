@@ -40,8 +40,8 @@ class AsyncMongoDBSaver(SaverBase):
     """The same checkpointer as `MongoDBSaver`, async by nature, on an `AsyncMongoClient`.
 
     The constructor does no I/O: the indexes are seen to by `setup`, which the first use
-    calls if nobody did. An instance belongs to the event loop it is first used in; its
-    sync methods work from other threads while that loop runs, and refuse inside it.
+    calls if nobody did. An instance belongs to the event loop it is made or first used in;
+    its sync methods work from other threads while that loop runs, and refuse inside it.
 
     Args:
         client: The client; it is not closed by the saver unless `close` is called.
@@ -49,7 +49,8 @@ class AsyncMongoDBSaver(SaverBase):
         checkpoint_collection_name: The collection of checkpoints.
         writes_collection_name: The collection of pending writes.
         ttl: Seconds after which what was written expires; None for never. A thread in
-            use does not expire. Changing it changes the existing indexes.
+            use keeps its newest checkpoints; those from which a `DeltaChannel` is rebuilt
+            must be younger than it. Changing it changes the existing indexes.
         serde: The serializer of everything stored; LangGraph's own by default.
         channel_values_collection_name: The collection of channel values.
         create_indexes: False where the indexes are there already, made by a saver whose

@@ -54,7 +54,8 @@ class MongoDBSaver(SaverBase):
         checkpoint_collection_name: The collection of checkpoints.
         writes_collection_name: The collection of pending writes.
         ttl: Seconds after which what was written expires; None for never. A thread in
-            use does not expire. Changing it changes the existing indexes.
+            use keeps its newest checkpoints; those from which a `DeltaChannel` is rebuilt
+            must be younger than it. Changing it changes the existing indexes.
         serde: The serializer of everything stored; LangGraph's own by default.
         channel_values_collection_name: The collection of channel values.
         create_indexes: False where the indexes are there already, made by a saver whose
