@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langgraph.checkpoint.mongodb import MongoDBSaver
+from langgraph.checkpoint.mongodb._commit import UNPROVEN
 from langgraph.checkpoint.mongodb._documents import CheckpointKey
 from langgraph.checkpoint.mongodb._graph import Graph, by_namespace, key_queries
 from langgraph.checkpoint.mongodb._port import run
@@ -144,7 +145,11 @@ def test_the_newest_checkpoint_of_a_subgraph_called_from_a_kept_one_is_needed() 
             made = checkpoint({}, {}, id=checkpoint_id)
             metadata: Any = {"parents": {"": caller.checkpoint_id}}
             config = saver.put(config, made, metadata, {})
-    assert needed(saver, {keys[1]}) == {keys[1], CheckpointKey("t", "child:2", "2")}
+    newest = CheckpointKey("t", "child:2", "2")
+    assert needed(saver, {keys[1]}) == {keys[1], newest}
+    # What a crash left is not what an interrupt resumes.
+    saver.checkpoint_collection.update_one(newest.query(), {"$set": {UNPROVEN: True}})
+    assert needed(saver, {keys[1]}) == {keys[1], newest._replace(checkpoint_id="1")}
 
 
 def test_the_newest_are_counted_in_each_namespace() -> None:

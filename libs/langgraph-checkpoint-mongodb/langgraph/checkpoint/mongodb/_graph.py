@@ -108,8 +108,8 @@ class Graph:
     def _called_from(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
         callers = {(key.checkpoint_ns, key.checkpoint_id) for key in kept}
         newest: dict[tuple[str, tuple[str, str]], str] = {}
-        for key, document in self._documents.items():
-            parents = native_metadata(document, "parents")
+        for key in self.keys() - self.unproven():
+            parents = native_metadata(self._documents[key], "parents")
             for checkpoint_ns, stored in parents.items():
                 caller = (checkpoint_ns, self._call.codec.loads((stored[0], stored[1])))
                 if caller in callers:
