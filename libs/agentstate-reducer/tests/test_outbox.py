@@ -248,28 +248,34 @@ def test_a_fork_hands_over_what_the_other_branch_did_not(new_process: bool) -> N
     assert hook.handed == [*ALL[:8], "other 0", "reply 0", "other 1", "reply 1"]
 
 
+@pytest.mark.parametrize("new_processes", [True, False])
 @pytest.mark.parametrize("ids", [True, False])
-def test_a_fork_is_remembered_until_its_window_has_passed(ids: bool) -> None:
+def test_a_fork_is_remembered_until_its_window_has_passed(ids: bool, new_processes: bool) -> None:
     def turn(n: int) -> list[Any]:
         made = turns(1, start=n)
         return made if ids else [{k: v for k, v in m.items() if k != "id"} for m in made]
 
     inner, hook = InMemorySaver(), Remember()
     settings = {"min_messages": 2, "max_messages": 8}
+    saver = reducing(inner, hook, **settings)
+
+    def run(at: str | None = None) -> Run:
+        return Run(reducing(inner, hook, **settings) if new_processes else saver, at=at)
+
     for n in range(4):
-        fork = Run(reducing(inner, hook, **settings)).say(*turn(n))
+        fork = run().say(*turn(n))
     for n in range(4, 9):
-        Run(reducing(inner, hook, **settings)).say(*turn(n))
+        run().say(*turn(n))
     before = list(hook.handed)
     assert before == ALL[:16]
-    branch = Run(reducing(inner, hook, **settings), at=fork)
+    branch = run(at=fork)
     branch.messages = branch.messages[2:]  # so that the branch does not prune at once
     branch.save(["messages"])
-    Run(reducing(inner, hook, **settings)).say(human("other", "o"))
-    Run(reducing(inner, hook, **settings)).work()
-    Run(reducing(inner, hook, **settings)).say(ai("reply", "r"))
+    run().say(human("other", "o"))
+    run().work()
+    run().say(ai("reply", "r"))
     for n in range(20, 23):
-        Run(reducing(inner, hook, **settings)).say(*turn(n))
+        run().say(*turn(n))
     assert hook.handed[: len(before)] == before
     assert len(hook.handed) > len(before)
     assert not set(hook.handed[len(before) :]) & set(before)

@@ -195,6 +195,8 @@ class Save:
         turns: list[Turn] = []
         matches: dict[int, str] = {}
         try:
+            if self.line is not None:
+                known = known + self.line.loaded_anew(parted.inside)
             handed_over |= self._recognise(parted.inside, known)
             shortened = await self.core.reducer.shortener.shorten(parted.inside, self.port.call)
             gone = _in_order(messages, [*parted.outside, *shortened.pruned])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -69,6 +69,17 @@ class Line:
         """
         back = {mark(m) for m in window} & self.gone.keys()
         return {**self.known, **{m: self.gone[m] for m in back}}
+
+    def loaded_anew(self, window: Sequence[Any]) -> Counter[str]:
+        """Return digests of known messages without ids that a new run has as other objects.
+
+        Args:
+            window: The messages that the run has.
+        """
+        without_ids = {m for m in self.kept if isinstance(m, int)}
+        if not without_ids.isdisjoint(mark(m) for m in window):
+            return Counter()  # the same run
+        return Counter(known.match for m, known in self.known.items() if isinstance(m, int))
 
     def has_handed_over(self, message: Any, match: str) -> bool:
         """Tell whether a message went to the outbox before, as it is now.
