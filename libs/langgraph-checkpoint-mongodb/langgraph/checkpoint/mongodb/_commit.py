@@ -18,7 +18,6 @@ then, and after a crash there, readers do not see it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -28,7 +27,16 @@ from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._port import Call, Update
 from langgraph.checkpoint.mongodb._ttl import now
 
-__all__ = ["DOOMED", "RETAINED", "UNPROVEN", "VISIBLE", "Committed", "commit", "long_ago"]
+__all__ = [
+    "DOOMED",
+    "REKEYED",
+    "RETAINED",
+    "UNPROVEN",
+    "VISIBLE",
+    "Committed",
+    "commit",
+    "long_ago",
+]
 
 DOOMED = "doomed"
 """Field of a checkpoint that is being removed: the tokens of those who remove it."""
@@ -38,6 +46,12 @@ UNPROVEN = "unproven"
 
 RETAINED = "retained"
 """Field of a checkpoint that was removed, but for what delta channels are rebuilt from."""
+
+REKEYED = "rekeyed"
+"""Field of a checkpoint that was stored without its parent: which put gave its values keys.
+
+It may have been put before, and its manifest have been read, with other keys.
+"""
 
 VISIBLE: Document = {UNPROVEN: None, RETAINED: None}
 """The query for what readers see."""
@@ -64,7 +78,7 @@ async def commit(
     fields: Document,
     *,
     relies_on: CheckpointKey | None,
-    carried: Collection[str] = (),
+    rekeyed: ObjectId | None = None,
 ) -> Committed:
     """Write a checkpoint document.
 
@@ -73,18 +87,19 @@ async def commit(
         key: The checkpoint's key.
         fields: The other fields of its document.
         relies_on: The parent, if the checkpoint is worth nothing without it.
-        carried: Versions of values that the parent must name still: it may have been put
-            again, with others, since its manifest was read.
+        rekeyed: What the parent's `REKEYED` was when its manifest was read.
     """
     if relies_on is None:
         # The mark may be there from an attempt before.
         update = Update(key.query(), {"$set": fields, "$unset": {UNPROVEN: ""}}, upsert=True)
         done = await call.io.update("checkpoints", [update])
         return Committed(bool(done.inserted), proven=True)
-    there = {**relies_on.query(), **VISIBLE, DOOMED: {"$not": {"$gte": long_ago()}}}
-    if carried:
-        # Negated twice: an upsert would take what `$all` alone asks for into its document.
-        there["$nor"] = [{"channels.version": {"$not": {"$all": sorted(carried)}}}]
+    there = {
+        **relies_on.query(),
+        **VISIBLE,
+        REKEYED: rekeyed,
+        DOOMED: {"$not": {"$gte": long_ago()}},
+    }
     updates = [
         # One that was there before is not hidden for being put again.
         Update(key.query(), {"$set": fields, "$setOnInsert": {UNPROVEN: True}}, upsert=True),

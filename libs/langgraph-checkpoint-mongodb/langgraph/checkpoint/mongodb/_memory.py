@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from bson import ObjectId
+
 from langgraph.checkpoint.mongodb._documents import (
     CheckpointKey,
     Document,
@@ -39,6 +41,7 @@ class Parent:
             written without a TTL.
         stored: Whether the checkpoint exists.
         digests: Large items of the graph's input that it holds, by digest.
+        rekeyed: Which put gave its values other keys, None when none did.
     """
 
     layout: int
@@ -46,6 +49,7 @@ class Parent:
     stamped: datetime | None = None
     stored: bool = True
     digests: Mapping[bytes, ManifestEntry] = field(default_factory=dict)
+    rekeyed: ObjectId | None = None
 
     @classmethod
     def of(cls, document: Document) -> Parent:
@@ -56,7 +60,12 @@ class Parent:
         """
         entries = [ManifestEntry.from_document(entry) for entry in document.get("channels", ())]
         manifest = {entry.channel: entry for entry in entries}
-        return cls(layout_of(document), manifest, aware(document.get("created_at")))
+        return cls(
+            layout_of(document),
+            manifest,
+            aware(document.get("created_at")),
+            rekeyed=document.get("rekeyed"),
+        )
 
 
 class Planning:

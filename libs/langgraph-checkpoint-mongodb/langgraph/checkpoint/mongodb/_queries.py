@@ -40,7 +40,13 @@ NEWEST_OF_ROOT_FIRST: Sort = [("checkpoint_ns", 1), ("checkpoint_id", -1)]
 # What is read whole: the fields left out would cost more to name than to fetch.
 ALL_FIELDS: Document = {"_id": 0}
 KEY_FIELDS: Document = {"_id": 0, "thread_id": 1, "checkpoint_ns": 1, "checkpoint_id": 1}
-PARENT_FIELDS: Document = {**KEY_FIELDS, "layout": 1, "channels": 1, "created_at": 1}
+PARENT_FIELDS: Document = {
+    **KEY_FIELDS,
+    "layout": 1,
+    "channels": 1,
+    "created_at": 1,
+    "rekeyed": 1,
+}
 
 
 def checked(value: Any, name: str) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from bson import ObjectId
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     ChannelVersions,
@@ -21,7 +22,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size
-from langgraph.checkpoint.mongodb._commit import UNPROVEN, VISIBLE, Committed, commit
+from langgraph.checkpoint.mongodb._commit import REKEYED, UNPROVEN, VISIBLE, Committed, commit
 from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
@@ -193,6 +194,8 @@ class _SplitPut:
         own: set[str] = set()
         created = False
         for attempt in range(_ATTEMPTS):
+            if self.fields["parent_checkpoint_id"] and not parent.stored:
+                self.fields[REKEYED] = ObjectId()
             plan = await self._plan(parent, own)
             if planning is not None:
                 planning.digests = plan.digests
@@ -209,7 +212,8 @@ class _SplitPut:
                 await _give_up(self.call, self.key, created, lost)
             own |= {entry.channel for entry in plan.carried}
             parent = Parent(LAYOUT, {}, stored=False)
-        known = Parent(LAYOUT, plan.manifest(), stamped, digests=plan.digests)
+        rekeyed = self.fields.get(REKEYED)
+        known = Parent(LAYOUT, plan.manifest(), stamped, digests=plan.digests, rekeyed=rekeyed)
         self.call.io.memory.remember(self.key, known)
 
     async def _plan(self, parent: Parent, own: Collection[str]) -> Plan:
@@ -270,8 +274,9 @@ class _SplitPut:
         parent_key = None
         if parent.stored and (self.rebuilt or plan.carried or plan.written):
             parent_key = self.key._replace(checkpoint_id=self.fields["parent_checkpoint_id"])
-        carried = {entry.version for entry in plan.carried}
-        done = await commit(self.call, self.key, self.fields, relies_on=parent_key, carried=carried)
+        done = await commit(
+            self.call, self.key, self.fields, relies_on=parent_key, rekeyed=parent.rekeyed
+        )
         if parent_key is None and plan.written and not await self._all_stored(plan):
             # The thread was deleted while it began.
             done = done._replace(proven=False)
