@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import bson
 import pytest
+from bson import ObjectId
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Send
 from pymongo.database import Database
@@ -32,6 +33,7 @@ BSON_TYPES: dict[str, type | tuple[type, ...]] = {
     "array": list,
     "document": dict,
     "date": datetime,
+    "ObjectId": ObjectId,
 }
 
 
@@ -99,6 +101,8 @@ def documents(make_face: MakeFace, database: Data) -> dict[str, list[dict[str, A
         face.put_writes(config, [("small", 1), ("__error__", "e")], "task", "~1")
         chain.put({"delta": types._DeltaSnapshot([1])})
         chain.put({"__pregel_tasks": [Send("node", bytes(600_000)) for _ in range(4)]})
+        orphan = thread(f"{name} orphan", checkpoint_id="removed")
+        face.put(orphan, checkpoint({"large": LARGE}, {"large": 1}), {"step": 1}, {"large": 1})
         stored = checkpoint({"large": LARGE}, {"large": 1})
         face.put(thread(f"{name} integers"), stored, {"source": "input", "step": 0}, {"large": 1})
         old = insert_whole(
