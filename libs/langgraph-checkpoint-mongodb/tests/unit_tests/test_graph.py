@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langgraph.checkpoint.mongodb import MongoDBSaver
-from langgraph.checkpoint.mongodb._commit import UNPROVEN
+from langgraph.checkpoint.mongodb import MongoDBSaver, UnknownLayoutError
+from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN
 from langgraph.checkpoint.mongodb._documents import CheckpointKey
 from langgraph.checkpoint.mongodb._graph import Graph, by_namespace, key_queries
 from langgraph.checkpoint.mongodb._port import run
@@ -203,3 +204,13 @@ def test_queries_for_keys_are_of_bounded_size_and_name_each_key_once() -> None:
 
 def test_no_keys_take_no_query() -> None:
     assert key_queries([]) == []
+
+
+def test_a_thread_that_a_newer_release_writes_to_is_not_touched() -> None:
+    saver = mongomock_saver()
+    saver.put(thread("t"), checkpoint({"a": 1}, {"a": 1}), {"step": 0}, {"a": 1})
+    saver.put(thread("t"), checkpoint({"a": 2}, {"a": 2}), {"step": 1}, {"a": 2})
+    saver.checkpoint_collection.update_one({}, {"$set": {"layout": 3}})
+    with pytest.raises(UnknownLayoutError):
+        saver.prune(["t"])
+    assert not saver.checkpoint_collection.find_one({DOOMED: {"$exists": True}})

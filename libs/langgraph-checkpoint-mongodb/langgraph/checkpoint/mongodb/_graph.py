@@ -12,7 +12,13 @@ from collections.abc import Collection, Iterable, Mapping
 from langgraph.checkpoint.mongodb._codec import native_metadata
 from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN, long_ago
 from langgraph.checkpoint.mongodb._compat import COUNTERS
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry, ValueKey
+from langgraph.checkpoint.mongodb._documents import (
+    CheckpointKey,
+    Document,
+    ManifestEntry,
+    ValueKey,
+    layout_of,
+)
 from langgraph.checkpoint.mongodb._history import CHAIN_FIELDS, Chain, Walk
 from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._port import Call
@@ -47,9 +53,16 @@ class Graph:
 
     @classmethod
     async def read(cls, call: Call, thread_id: str) -> Graph:
-        """Read the graph of a thread from the primary."""
+        """Read the graph of a thread from the primary.
+
+        Raises:
+            UnknownLayoutError: A newer release wrote to it; nothing has been marked yet.
+        """
         query = {"thread_id": thread_id}
-        return cls(call, thread_id, await call.io.find("checkpoints", query, _FIELDS, fresh=True))
+        documents = await call.io.find("checkpoints", query, _FIELDS, fresh=True)
+        for document in documents:
+            layout_of(document)
+        return cls(call, thread_id, documents)
 
     def keys(self) -> set[CheckpointKey]:
         """All checkpoints."""
