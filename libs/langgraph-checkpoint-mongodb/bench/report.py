@@ -72,8 +72,8 @@ class Report:
         if judged:
             console.print(_promises(judged))
         console.print(
-            f"Times are noise beyond their ratios; (x 0.97) is the ratio to {BASE}, "
-            "the peers having taken turns."
+            f"Times are the best of the turns that the peers took, and prove nothing by themselves; "
+            f"(x 0.97) is the ratio to {BASE}."
         )
         for text in dict.fromkeys(self.warnings):
             console.print(f"[bold red]{text}[/]", highlight=False)

@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 
 from bench.environments import interpreter
 from bench.job import Job
-from bench.plan import Pass
+from bench.plan import Pass, is_time
 from bench.servers import Server
 
 ENTRY = Path(__file__).with_name("_worker_entry.py")
@@ -45,14 +45,21 @@ class Outcome:
     errors: list[str] = field(default_factory=list)
 
     def value(self, figure: str) -> float | None:
-        """Return the median of a figure, or None when it was not measured."""
-        return median(self.runs[figure]) if self.runs.get(figure) else None
+        """Return a figure: the best turn of a time, as load only ever adds to it; else the median.
+
+        None when it was not measured.
+        """
+        runs = self.runs.get(figure)
+        if not runs:
+            return None
+        if is_time(figure):
+            return max(runs) if figure.endswith("per_s") else min(runs)
+        return median(runs)
 
     def ratio(self, figure: str, other: Outcome) -> float | None:
-        """Return the median ratio to another contestant, run by run as they took turns."""
-        pairs = zip(self.runs.get(figure, []), other.runs.get(figure, []), strict=False)
-        ratios = [mine / theirs for mine, theirs in pairs if theirs]
-        return median(ratios) if ratios else None
+        """Return the ratio of a figure to another contestant's, None when one is missing."""
+        mine, theirs = self.value(figure), other.value(figure)
+        return mine / theirs if mine is not None and theirs else None
 
 
 class Worker:

@@ -17,12 +17,12 @@ class Found:
         self._outcomes = {(o.workload, o.contestant): o for o in outcomes}
 
     def value(self, workload: str, peer: str, face: str, figure: str) -> float | None:
-        """Return the median of a figure, None when it was not measured."""
+        """Return a figure, None when it was not measured."""
         outcome = self._outcomes.get((workload, Contestant(peer, face)))
         return outcome.value(figure) if outcome else None
 
     def ratio(self, workload: str, peer: str, face: str, figure: str) -> float | None:
-        """Return the median ratio of our figure to a peer's, turn by turn."""
+        """Return the ratio of our figure to a peer's."""
         ours = self._outcomes.get((workload, Contestant("ours", face)))
         theirs = self._outcomes.get((workload, Contestant(peer, face)))
         return ours.ratio(figure, theirs) if ours and theirs else None
