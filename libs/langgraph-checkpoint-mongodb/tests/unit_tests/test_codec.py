@@ -12,6 +12,7 @@ import pytest
 from bson import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
@@ -189,9 +190,9 @@ def test_a_small_value_is_seen_to_be_small(value: Any) -> None:
 
 
 @given(values)
-def test_an_estimate_is_a_lower_bound(value: Any) -> None:
-    # A scalar counts as 8 bytes; msgpack may need one.
-    assert estimate_size(value, enough=MB) <= 8 * len(CODEC.dumps(value)[1]) + 8
+def test_a_small_value_is_not_taken_for_a_large_one(value: Any) -> None:
+    # A scalar counts as 8 bytes; msgpack may need one. The first items stand for the others.
+    assert estimate_size(value, enough=MB) <= 64 * len(CODEC.dumps(value)[1]) + 8
 
 
 @pytest.mark.parametrize("kind", [list, tuple, set, frozenset, deque, dict.fromkeys])
@@ -199,7 +200,7 @@ def test_a_value_of_many_items_is_called_large_without_looking_at_them(kind: Any
     many = kind(range(100_000))
     tracemalloc.start()
     try:
-        assert estimate_size(many, enough=MB) == MB
+        assert estimate_size(many, enough=MB // 2) >= MB // 2
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -210,7 +211,12 @@ def test_a_bounded_number_of_items_is_looked_at() -> None:
     many = [Counted({"x": 1}) for _ in range(500)]
     nested = [many, many, many, many]
     estimate_size(nested, enough=MB)
-    assert sum(one.looked_at for one in many) < 1000
+    assert sum(one.looked_at for one in many) < 100
+
+
+def test_messages_of_a_long_chat_are_taken_for_each_other() -> None:
+    chat = [HumanMessage("x" * 1000) for _ in range(1000)]
+    assert MB // 2 < estimate_size(chat, enough=100 * MB) < 4 * MB
 
 
 def test_an_object_that_contains_itself_is_estimated() -> None:
@@ -218,7 +224,7 @@ def test_an_object_that_contains_itself_is_estimated() -> None:
     loop.append(loop)
     owner = SimpleNamespace()
     owner.self = {"owner": owner}
-    assert estimate_size(loop, owner, enough=MB) == MB
+    assert estimate_size(loop, owner, enough=MB) < MB
 
 
 def test_all_values_given_are_counted() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import UserDict, deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, cast
 
 import bson
@@ -24,8 +25,9 @@ _NATIVE_TYPES = frozenset({"msgpack", "null", "bytes"})
 # `_id`, which the driver or the server adds: type, name, ObjectId.
 _OBJECT_ID_BYTES = 1 + 4 + 12
 
-# How many items a size estimate looks at before it calls a value large.
-_ESTIMATE_ITEMS = 512
+# How many items a size estimate looks at, and how many of one container.
+_ESTIMATE_ITEMS = 64
+_SAMPLE = 8
 
 
 class Codec:
@@ -117,30 +119,32 @@ def document_size(document: Mapping[str, Any], payload: bytes = b"") -> int:
 def estimate_size(*values: Any, enough: int) -> int:
     """Guess how many bytes values take, cheaply, for the choice to leave the event loop.
 
+    Looks at a few dozen items, the outermost first, and takes the first few of a container
+    for the others. A wrong guess costs a thread, or a few milliseconds of the event loop.
+
     Args:
         values: Anything.
-        enough: Stop when this many bytes have been seen.
+        enough: Stop when this many bytes have been counted.
 
     Returns:
-        A rough lower bound in bytes, `enough` for anything with many items.
+        A rough number of bytes.
     """
-    size, seen = 0, 0
-    stack = list(values)
-    while stack and size < enough:
-        item = stack.pop()
-        seen += 1
-        if seen > _ESTIMATE_ITEMS:
-            return enough
+    size = 0.0
+    queue = deque((value, 1.0) for value in values)
+    for _ in range(_ESTIMATE_ITEMS + len(values)):
+        if not queue or size >= enough:
+            break
+        item, weight = queue.popleft()
         if isinstance(item, (str, bytes, bytearray, memoryview)):
-            size += len(item)
-        elif isinstance(item, (Mapping, list, tuple, set, frozenset, deque)):
-            if len(item) > _ESTIMATE_ITEMS:
-                return enough
-            stack.extend(item.values() if isinstance(item, Mapping) else item)
+            size += weight * len(item)
+        elif isinstance(item, (dict, list, tuple, set, frozenset, deque, UserDict)):
+            items = item.values() if isinstance(item, (dict, UserDict)) else item
+            some = list(islice(items, _SAMPLE))
+            queue.extend((one, weight * len(item) / len(some)) for one in some)
+        elif attributes := getattr(item, "__dict__", None):
+            queue.append((dict(attributes), weight))
         elif isinstance(nbytes := getattr(item, "nbytes", None), int):
-            size += nbytes
-        elif hasattr(item, "__dict__"):
-            stack.append(vars(item))
+            size += weight * nbytes
         else:
-            size += 8
-    return size
+            size += weight * 8
+    return int(size)

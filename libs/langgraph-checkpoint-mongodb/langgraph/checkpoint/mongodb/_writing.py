@@ -303,7 +303,7 @@ class _SplitPut:
 
 
 def _size_of(values: Mapping[str, Any]) -> Callable[[], int]:
-    return lambda: estimate_size(values, enough=_OFFLOAD_ENOUGH)
+    return lambda: estimate_size(*values.values(), enough=_OFFLOAD_ENOUGH)
 
 
 async def _check_payload(call: Call, document: Document, where: Callable[[], str]) -> None:
@@ -357,7 +357,7 @@ async def put_writes(
         return
     stamp = None if call.ttl is None else now()
     documents = await call.io.offload(
-        lambda: estimate_size(writes, enough=_OFFLOAD_ENOUGH),
+        lambda: estimate_size(*(value for _, value in writes), enough=_OFFLOAD_ENOUGH),
         write_documents,
         *(call.codec, key, writes, task_id, task_path, stamp),
     )
