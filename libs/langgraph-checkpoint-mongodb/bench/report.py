@@ -72,7 +72,7 @@ class Report:
         if judged:
             console.print(_promises(judged))
         console.print(
-            f"Times are the best of the turns that the peers took, and prove nothing by themselves; "
+            f"Times are the best of the turns that the peers took, and prove nothing alone; "
             f"(x 0.97) is the ratio to {BASE}."
         )
         for text in dict.fromkeys(self.warnings):
