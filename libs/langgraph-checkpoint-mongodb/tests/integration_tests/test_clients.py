@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
 from collections.abc import Callable
@@ -142,18 +143,39 @@ def test_close_closes_the_client(face: Face) -> None:
 def test_the_driver_tells_the_server_which_library_it_serves(
     make_face: MakeFace, database: Data, mongod: None
 ) -> None:
-    face = make_face(client_kwargs={"appname": "named"})
+    face = make_face(client_kwargs={"appname": "handed in"})
+    if not inspect.ismethod(getattr(face.client, "append_metadata", None)):
+        pytest.skip("only PyMongo 4.14 and later can name a library to an existing client")
     face.get_tuple(thread())
-    running = database.client.admin.aggregate(
-        [
-            {"$currentOp": {"allUsers": True, "idleConnections": True}},
-            {"$match": {"appName": "named"}},
-        ]
-    )
+    assert is_named(database, "handed in")
+
+
+def test_a_client_of_its_own_tells_it_too(mongodb_uri: str, database: Data, mongod: None) -> None:
+    uri = f"{mongodb_uri}{'&' if '?' in mongodb_uri else '/?'}appName=own"
+    with MongoDBSaver.from_conn_string(uri, database.name) as saver:
+        saver.get_tuple(thread())
+        assert is_named(database, "own")
+
+
+async def test_an_async_client_of_its_own_tells_it_too(
+    mongodb_uri: str, database: Data, mongod: None
+) -> None:
+    uri = f"{mongodb_uri}{'&' if '?' in mongodb_uri else '/?'}appName=own"
+    async with AsyncMongoDBSaver.from_conn_string(uri, database.name) as saver:
+        await saver.aget_tuple(thread())
+        assert is_named(database, "own")
+
+
+def is_named(database: Data, app_name: str) -> bool:
+    """Whether the server knows which library and release an application's connections serve."""
+    connections = {"$currentOp": {"allUsers": True, "idleConnections": True}}
+    running = database.client.admin.aggregate([connections, {"$match": {"appName": app_name}}])
     drivers = [one["clientMetadata"]["driver"] for one in running if "clientMetadata" in one]
-    assert any("Langgraph" in driver["name"].split("|") for driver in drivers)
-    released = version("langgraph-checkpoint-mongodb")
-    assert any(released in driver["version"].split("|") for driver in drivers)
+    release = version("langgraph-checkpoint-mongodb")
+    return any(
+        "Langgraph" in driver["name"].split("|") and release in driver["version"].split("|")
+        for driver in drivers
+    )
 
 
 # ---------------------------------------------------------------------- clones
