@@ -120,14 +120,20 @@ def _lines(axes: Axes, found: Found, workload: str, pattern: str, sizes: list[in
 
 
 def _growth(figure: Figure, found: Found, ink: str) -> None:
-    panels = figure.subplots(1, 3, sharey=True)
+    panels = figure.subplots(1, 4, sharey=True)
     sizes = [10**2, 10**3, 10**4, 10**5]
-    calls = {"put": "put", "get_tuple": "get_tuple", "list10": "list(limit=10)"}
+    calls = {
+        "put": "put",
+        "get_tuple": "get_tuple",
+        "list10": "list(limit=10)",
+        "list10_any_namespace": "the same, any namespace",
+    }
     for axes, (name, title) in zip(panels, calls.items(), strict=True):
         _lines(axes, found, "W10", name + "_{}_ms", sizes)
-        axes.set_title(title)
-        axes.set_xlabel("checkpoints in the thread")
+        axes.set_title(title, fontsize=10)
+        axes.tick_params(axis="x", labelsize=8, labelrotation=45)
     panels[0].set_ylabel("milliseconds")
+    figure.supxlabel("checkpoints in the thread", fontsize=10)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=3, frameon=False)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from langgraph.channels.delta import DeltaChannel
 
+from bench.faces import Config
 from bench.threads import HandMadeThread
 from bench.workloads._base import MB, Stage, expect, lines, looping, thread
 
@@ -111,22 +112,28 @@ class Growth:
                 await built.put({"n": built.step})
 
     async def _measure(self, stage: Stage, built: HandMadeThread) -> dict[str, float]:
-        config = thread("growing")
+        everywhere = thread(built.thread_id)
+        # What `get_state` and `get_state_history` ask for.
+        root = {"configurable": {"thread_id": built.thread_id, "checkpoint_ns": ""}}
 
         async def put() -> None:
             await built.put({"n": built.step})
 
         async def get() -> None:
-            await stage.face.get_tuple(config)
+            await stage.face.get_tuple(root)
 
-        async def listing() -> None:
-            found = [found async for found in stage.face.list(config, limit=10)]
-            expect(len(found) == 10, f"list(limit=10) gave {len(found)}")
+        def listing(config: Config) -> Callable[[], Awaitable[None]]:
+            async def ten() -> None:
+                found = [found async for found in stage.face.list(config, limit=10)]
+                expect(len(found) == 10, f"list(limit=10) gave {len(found)}")
+
+            return ten
 
         return {
             "put": await self._best(put),
             "get_tuple": await self._best(get),
-            "list10": await self._best(listing),
+            "list10": await self._best(listing(root)),
+            "list10_any_namespace": await self._best(listing(everywhere)),
         }
 
     async def _best(self, call: Callable[[], Awaitable[None]]) -> float:
