@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from bson import ObjectId
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from langchain_core.runnables import RunnableConfig
@@ -416,7 +417,7 @@ def test_a_manifest_that_was_replaced_since_it_was_read_is_not_trusted(
         values.update_one(query, {"$set": {"version": f"{one['version']}@again"}})
     for one, before in zip(channels, document["channels"], strict=True):
         one["channel_version"] = before.get("channel_version", before["version"])
-    checkpoints.update_one(dict(key), {"$set": {"channels": channels}})
+    checkpoints.update_one(dict(key), {"$set": {"channels": channels, _commit.REKEYED: ObjectId()}})
     checkpoints.delete_many(
         {"thread_id": world.thread_id, "checkpoint_id": {"$ne": key["checkpoint_id"]}}
     )
