@@ -95,12 +95,11 @@ def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Checkpoint:
     )
     versions = [_restored(version) for version in table]
 
+    name_of, version_of = names.__getitem__, versions.__getitem__
+
     def unpack(packed: list[list[int]]) -> dict[str, Any]:
         places, version_places = packed
-        return {
-            names[place]: versions[version]
-            for place, version in zip(places, version_places, strict=True)
-        }
+        return dict(zip(map(name_of, places), map(version_of, version_places), strict=True))
 
     checkpoint["id"] = document["checkpoint_id"]
     if channel_versions is not None:
@@ -108,10 +107,9 @@ def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Checkpoint:
     if seen is not None:
         checkpoint["versions_seen"] = {node: unpack(packed) for node, packed in seen.items()}
     if updated != _ABSENT:
-        checkpoint["updated_channels"] = updated and [names[place] for place in updated]
-    checkpoint["channel_values"] = {
-        names[place]: value for place, value in zip(*inline, strict=True)
-    }
+        checkpoint["updated_channels"] = updated and [*map(name_of, updated)]
+    places, values = inline
+    checkpoint["channel_values"] = dict(zip(map(name_of, places), values, strict=True))
     return cast(Checkpoint, checkpoint)
 
 
