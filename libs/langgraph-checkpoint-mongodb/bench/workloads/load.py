@@ -6,7 +6,6 @@ import asyncio
 import operator
 import time
 from collections.abc import Awaitable
-from statistics import median
 from typing import Annotated, Any, TypedDict
 
 from langgraph.graph import START, StateGraph
@@ -77,7 +76,8 @@ class Ticking:
             latest["put"].append(await latest_tick(built.put({"doc": value})))
             reading = stage.face.get_tuple(thread(f"ticking-{number}"))
             latest["get_tuple"].append(await latest_tick(reading))
-        figures = {f"{name}_late_ms": median(late) * 1000 for name, late in latest.items()}
+        # The best try shows what is always late, the worst includes the machine's other work.
+        figures = {f"{name}_late_ms": min(late) * 1000 for name, late in latest.items()}
         return figures | {f"{name}_latest_ms": max(late) * 1000 for name, late in latest.items()}
 
 
