@@ -127,6 +127,7 @@ def test_a_full_queue_can_run_calls_inline_and_in_order(gate: threading.Event) -
     bg([1], "n")
     gate.set()
     bg([2], "n")
+    assert bg.flush(SECONDS)
     assert hook.handed["n"] == [1, 2]
 
 
