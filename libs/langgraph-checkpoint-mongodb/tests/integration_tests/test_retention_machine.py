@@ -347,14 +347,14 @@ class Writer(threading.Thread):
         self.join()
 
 
-class Beside(RuleBasedStateMachine):
-    """Prunes, copies and deletes while threads put into the same thread."""
+class Beside:
+    """Prunes, copies and deletes while threads put into the same thread.
 
-    # In a tuple: Hypothesis looks for rules on every attribute, and a client has any you ask for.
-    server: ClassVar[tuple[MongoClient[Any], str]]
+    Not a machine of Hypothesis, which would want the threads to do the same again each time.
+    """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, client: MongoClient[Any], database: str) -> None:
+        self._server = (client, database)
         self.thread_id = f"beside {next(numbers)}"
         self.saver = self.open_saver()
         self.copies = itertools.count()
@@ -365,7 +365,7 @@ class Beside(RuleBasedStateMachine):
 
     def open_saver(self) -> MongoDBSaver:
         """A saver that shares nothing with the others but the database."""
-        return MongoDBSaver(*self.server, create_indexes=False)
+        return MongoDBSaver(*self._server, create_indexes=False)
 
     def teardown(self) -> None:
         """Stop the threads, and look once more."""
@@ -403,7 +403,6 @@ class Beside(RuleBasedStateMachine):
         }
         assert kept <= self.check(self.thread_id)
 
-    @rule(keep_last=st.integers(1, 5))
     def prune(self, keep_last: int) -> None:
         newest = max(self.acknowledged(), default="")
         self.saver.prune([self.thread_id], keep_last=keep_last)
@@ -412,7 +411,6 @@ class Beside(RuleBasedStateMachine):
             assert max(found, default="") >= newest
         self.check_after_removal()
 
-    @rule()
     def copy(self) -> None:
         before = self.acknowledged()
         target = f"{self.thread_id} copy {next(self.copies)}"
@@ -421,30 +419,39 @@ class Beside(RuleBasedStateMachine):
         copied = self.check(target)
         assert {row.checkpoint["id"] for row in stored} & before.keys() <= copied
 
-    @rule(run=st.sampled_from("ab"))
     def delete_run(self, run: str) -> None:
         self.removed_newest = True
         self.saver.delete_for_runs([f"{self.thread_id} {run}"])
         self.check_after_removal()
 
-    @rule()
     def delete_the_thread(self) -> None:
         """The puts that are under way begin it anew, each by itself."""
         self.deleted = True
         self.saver.delete_thread(self.thread_id)
         self.check_after_removal()
 
+    def step(self, chosen: random.Random) -> None:
+        """Do one of them."""
+        match chosen.randrange(4):
+            case 0:
+                self.prune(chosen.randint(1, 5))
+            case 1:
+                self.copy()
+            case 2:
+                self.delete_run(chosen.choice("ab"))
+            case _:
+                self.delete_the_thread()
 
+
+@pytest.mark.parametrize("seed", range(6))
 def test_retention_beside_threads_that_put(
-    mongo_client: MongoClient[Any], database: Database[dict[str, Any]]
+    mongo_client: MongoClient[Any], database: Database[dict[str, Any]], seed: int
 ) -> None:
     MongoDBSaver(mongo_client, database.name)
-    bound = type("Bound", (Beside,), {"server": (mongo_client, database.name)})
-    run_state_machine_as_test(
-        bound,
-        settings=settings(
-            max_examples=6,
-            stateful_step_count=10,
-            suppress_health_check=[HealthCheck.too_slow],
-        ),
-    )
+    beside = Beside(mongo_client, database.name)
+    chosen = random.Random(seed)
+    try:
+        for _ in range(8):
+            beside.step(chosen)
+    finally:
+        beside.teardown()
