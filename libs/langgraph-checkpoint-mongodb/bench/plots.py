@@ -126,14 +126,14 @@ def _growth(figure: Figure, found: Found, ink: str) -> None:
         "put": "put",
         "get_tuple": "get_tuple",
         "list10": "list(limit=10)",
-        "list10_any_namespace": "the same, any namespace",
+        "list10_any_namespace": "any namespace",
     }
     for axes, (name, title) in zip(panels, calls.items(), strict=True):
         _lines(axes, found, "W10", name + "_{}_ms", sizes)
         axes.set_title(title, fontsize=10)
         axes.tick_params(axis="x", labelsize=8, labelrotation=45)
     panels[0].set_ylabel("milliseconds")
-    figure.supxlabel("checkpoints in the thread", fontsize=10)
+    figure.suptitle("Time as the checkpoints in a thread grow (less is better)", x=0, ha="left")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=3, frameon=False)
 

@@ -133,7 +133,7 @@ def cell(figure: str, outcome: Outcome, base: Outcome | None) -> str:
 def readable(figure: str, value: float | None) -> str:
     """Write a value with its unit."""
     words = set(figure.split("_"))
-    if value is None:
+    if value is None or ("commands" in words and not value):  # the driver does not tell
         return "-"
     if {"sent", "received", "stored", "memory"} & words:
         for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
