@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from pymongo import MongoClient
 from pymongo.database import Database
 
@@ -61,7 +62,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.model: dict[Key, Stored] = {}
         self.prefix = f"example {next(numbers)} "
-        self.delta = hasattr(self.face.saver, "get_delta_channel_history")
+        self.delta = hasattr(BaseCheckpointSaver, "get_delta_channel_history")
 
     # ------------------------------------------------------------------ helpers
 
@@ -153,10 +154,8 @@ class Machine(RuleBasedStateMachine):
         new: dict[str, Any] = {"n": random.randrange(1000)}
         if changed & 1:
             new["large"] = f"{random.randrange(1000)} " * INLINE_VALUE_BYTES
-        if changed & 2:
+        if changed & 2 and self.delta:
             new["log"] = DeltaSnapshot([random.randrange(1000)]) if snapshot else None
-        if not self.delta:
-            new.pop("log", None)
         new_versions = {channel: next_version(versions.get(channel)) for channel in new}
         values |= new
         if values.get("log") is None:
