@@ -104,10 +104,11 @@ async def commit(
         # One that was there before is not hidden for being put again.
         Update(key.query(), {"$set": fields, "$setOnInsert": {UNPROVEN: True}}, upsert=True),
         # If it finds nothing, it would insert a document with an id that is impossible, and
-        # with the key of the first: a server refuses one or the other.
+        # with the key of the first: a server refuses one or the other. (An emulation takes the
+        # id, and the first may just have been deleted: no reader sees what it inserts then.)
         Update(
             there,
-            {"$setOnInsert": {"_id": [], "checkpoint_id": key.checkpoint_id}},
+            {"$setOnInsert": {"_id": [], "checkpoint_id": key.checkpoint_id, RETAINED: True}},
             upsert=True,
             required=True,
         ),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
+from bson import ObjectId
+
 from langgraph.checkpoint.mongodb._codec import native_metadata
 from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN, long_ago
 from langgraph.checkpoint.mongodb._compat import COUNTERS
@@ -78,7 +80,8 @@ class Graph:
 
     def under_way(self) -> set[CheckpointKey]:
         """Checkpoints that are just being put, not those that a crash left unproven."""
-        return {key for key in self.unproven() if self._documents[key]["_id"] >= long_ago()}
+        ids = {key: self._documents[key].get("_id") for key in self.unproven()}
+        return {key for key, id_ in ids.items() if isinstance(id_, ObjectId) and id_ >= long_ago()}
 
     def newest(self, count: int) -> set[CheckpointKey]:
         """The newest checkpoints of each namespace that readers see."""
