@@ -430,3 +430,34 @@ def test_a_manifest_that_was_replaced_since_it_was_read_is_not_trusted(
     putting.party.finish()
     assert putting.party.acknowledged
     assert putting.put_id in world.check()
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 5])
+@pytest.mark.parametrize("first", range(4))
+def test_a_thread_written_into_as_fast_as_it_is_deleted_is_left_whole(
+    open_saver: Callable[[], MongoDBSaver], every: int, first: int
+) -> None:
+    world = World(open_saver, delta=False)
+    deleting = party(world, Plan("delete"))
+    for step in itertools.count(first):
+        deleting.step()
+        if deleting.done:
+            break
+        if step % every == 0:
+            Running(world, Plan("follow")).party.finish()
+    assert deleting.acknowledged
+    world.check()
+
+
+def test_a_thread_that_begins_while_it_is_deleted_is_not_seen_until_it_is_whole(
+    open_saver: Callable[[], MongoDBSaver],
+) -> None:
+    world = World(open_saver, delta=False)
+    beginning = party(world, Plan("put", place=-1))
+    world.look.delete_thread(world.thread_id)
+    while not beginning.done:
+        beginning.step()
+        world.look.channel_values_collection.delete_many({"thread_id": world.thread_id})
+        assert world.check() == set()
+    assert isinstance(beginning.error, MissingChannelValueError)
+    assert world.look.checkpoint_collection.count_documents({"thread_id": world.thread_id}) == 0

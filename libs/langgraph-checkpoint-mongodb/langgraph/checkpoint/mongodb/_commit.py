@@ -14,10 +14,14 @@ what it names, must not vanish meanwhile. Without transactions:
 If the parent was found, whoever removes it later sees the new checkpoint and keeps what
 it needs. If not, the put stores everything again under keys of its own, or fails. Until
 then, and after a crash there, readers do not see it.
+
+A checkpoint without a parent stays unproven until its put has seen that its values are
+still there: the thread may have been deleted while it began.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -35,6 +39,7 @@ __all__ = [
     "VISIBLE",
     "Committed",
     "commit",
+    "commit_if",
     "long_ago",
 ]
 
@@ -42,7 +47,7 @@ DOOMED = "doomed"
 """Field of a checkpoint that is being removed: the tokens of those who remove it."""
 
 UNPROVEN = "unproven"
-"""Field of a checkpoint whose parent has not been found there yet."""
+"""Field of a checkpoint whose parent, or values, have not been found there yet."""
 
 RETAINED = "retained"
 """Field of a checkpoint that was removed, but for what delta channels are rebuilt from."""
@@ -61,7 +66,7 @@ _AT_MOST = timedelta(hours=1)
 
 
 class Committed(NamedTuple):
-    """What became of a commit: whether the document is new, and the parent was there."""
+    """What became of a commit: whether the document is new, and what it needs was there."""
 
     created: bool
     proven: bool
@@ -101,8 +106,7 @@ async def commit(
         DOOMED: {"$not": {"$gte": long_ago()}},
     }
     updates = [
-        # One that was there before is not hidden for being put again.
-        Update(key.query(), {"$set": fields, "$setOnInsert": {UNPROVEN: True}}, upsert=True),
+        _unproven(key, fields),
         # If it finds nothing, it would insert a document with an id that is impossible, and
         # with the key of the first: a server refuses one or the other. (An emulation takes the
         # id, and the first may just have been deleted: no reader sees what it inserts then.)
@@ -112,7 +116,33 @@ async def commit(
             upsert=True,
             required=True,
         ),
-        Update(key.query(), {"$unset": {UNPROVEN: ""}}),
+        _proof(key),
     ]
     done = await call.io.update("checkpoints", updates)
     return Committed(bool(done.inserted), proven=not done.stopped)
+
+
+async def commit_if(
+    call: Call, key: CheckpointKey, fields: Document, whole: Callable[[], Awaitable[bool]]
+) -> Committed:
+    """Write the document of a checkpoint that has no parent but has values.
+
+    Args:
+        call: What the call works with.
+        key: The checkpoint's key.
+        fields: The other fields of its document.
+        whole: Asked when it is written: whether all its values are there.
+    """
+    done = await call.io.update("checkpoints", [_unproven(key, fields)])
+    if proven := await whole():
+        await call.io.update("checkpoints", [_proof(key)])
+    return Committed(bool(done.inserted), proven)
+
+
+def _unproven(key: CheckpointKey, fields: Document) -> Update:
+    # One that was there before is not hidden for being put again.
+    return Update(key.query(), {"$set": fields, "$setOnInsert": {UNPROVEN: True}}, upsert=True)
+
+
+def _proof(key: CheckpointKey) -> Update:
+    return Update(key.query(), {"$unset": {UNPROVEN: ""}})

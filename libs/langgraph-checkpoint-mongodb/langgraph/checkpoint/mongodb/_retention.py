@@ -27,7 +27,7 @@ __all__ = ["delete_for_runs", "delete_thread", "prune"]
 logger = logging.getLogger(__name__)
 
 # A running graph can write into a thread as fast as it is deleted.
-_PASSES = 100
+_PASSES = 20
 
 _NAMES_PER_QUERY = 1000
 
@@ -38,14 +38,12 @@ async def delete_thread(call: Call, thread_id: str) -> None:
     """Delete a thread; see `MongoDBSaver.delete_thread`.
 
     Repeated until nothing is found: a put that committed in between, while its values
-    were deleted, goes too, and one that commits later finds its parent gone.
+    were deleted, goes too, and one that commits later finds its parent gone, or its values.
     """
     query = {"thread_id": checked(thread_id, "thread_id")}
     call.io.memory.forget(thread_id)
     for _ in range(_PASSES):
-        checkpoints = 0
-        while found := await call.io.delete("checkpoints", query):
-            checkpoints += found
+        checkpoints = await _delete_checkpoints(call, query)
         writes = await call.io.delete("writes", query)
         values = await call.io.delete("values", query)
         logger.debug(
@@ -54,7 +52,19 @@ async def delete_thread(call: Call, thread_id: str) -> None:
         )
         if not checkpoints + writes + values:
             break
+    else:
+        # Never end on values that were deleted: what was put just before may name them.
+        await _delete_checkpoints(call, query)
+        logger.debug("Thread %r: is written into as fast as it is deleted.", thread_id)
     call.io.memory.forget(thread_id)
+
+
+async def _delete_checkpoints(call: Call, query: Document) -> int:
+    """Delete until none is found: one may be put on another just before that one goes."""
+    deleted = 0
+    while found := await call.io.delete("checkpoints", query):
+        deleted += found
+    return deleted
 
 
 async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last: int) -> None:

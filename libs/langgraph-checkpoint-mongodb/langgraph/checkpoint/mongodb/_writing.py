@@ -22,7 +22,14 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size
-from langgraph.checkpoint.mongodb._commit import REKEYED, UNPROVEN, VISIBLE, Committed, commit
+from langgraph.checkpoint.mongodb._commit import (
+    REKEYED,
+    UNPROVEN,
+    VISIBLE,
+    Committed,
+    commit,
+    commit_if,
+)
 from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
@@ -271,16 +278,13 @@ class _SplitPut:
         return oldest
 
     async def _commit(self, plan: Plan, parent: Parent) -> Committed:
-        parent_key = None
+        call, key, fields = self.call, self.key, self.fields
         if parent.stored and (self.rebuilt or plan.carried or plan.written):
-            parent_key = self.key._replace(checkpoint_id=self.fields["parent_checkpoint_id"])
-        done = await commit(
-            self.call, self.key, self.fields, relies_on=parent_key, rekeyed=parent.rekeyed
-        )
-        if parent_key is None and plan.written and not await self._all_stored(plan):
-            # The thread was deleted while it began.
-            done = done._replace(proven=False)
-        return done
+            parent_key = key._replace(checkpoint_id=fields["parent_checkpoint_id"])
+            return await commit(call, key, fields, relies_on=parent_key, rekeyed=parent.rekeyed)
+        if plan.written:
+            return await commit_if(call, key, fields, partial(self._all_stored, plan))
+        return await commit(call, key, fields, relies_on=None)
 
     async def _all_stored(self, plan: Plan) -> bool:
         """Whether the values of a checkpoint without a parent are there: once a thread."""
