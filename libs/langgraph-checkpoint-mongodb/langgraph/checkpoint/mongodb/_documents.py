@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
@@ -129,8 +129,8 @@ class ManifestEntry:
         """The entry as it is stored, absent facts left out."""
         return {
             name: value
-            for name, value in asdict(self).items()
-            if value is not None and value is not False
+            for name in _ENTRY_FIELDS
+            if (value := getattr(self, name)) is not None and value is not False
         }
 
     @classmethod

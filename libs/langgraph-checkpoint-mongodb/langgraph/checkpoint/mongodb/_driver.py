@@ -7,7 +7,7 @@ from typing import Any
 
 from bson.codec_options import CodecOptions
 from pymongo import UpdateOne
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, EncryptionError, OperationFailure
 
 from langgraph.checkpoint.mongodb._documents import Document
 from langgraph.checkpoint.mongodb._port import Role, Update, Updated
@@ -17,10 +17,14 @@ __all__ = [
     "USUAL_LIMIT",
     "WAIT_S",
     "as_operations",
+    "cannot_join",
     "duplicates",
     "find_arguments",
+    "join_pipeline",
     "stopped",
+    "too_large_to_join",
     "ttl_command",
+    "unjoin",
     "with_plain_codec",
 ]
 
@@ -37,6 +41,15 @@ _DUPLICATE_KEY = 11000
 
 # How a server refuses the insert of a required update: a taken key, an impossible id.
 _REFUSED = frozenset({_DUPLICATE_KEY, 53})
+
+# How a server refuses a join that would not fit into one document.
+_TOO_LARGE = frozenset({4568, 10334, 17419, 17420})
+
+cannot_join = (OperationFailure, EncryptionError)
+"""What a server, or a driver that encrypts fields, answers when it is not to join."""
+
+# No field of a checkpoint document has this name.
+_JOINED = "pending_writes"
 
 # A find that is read to its end comes in as few batches as the server allows.
 _BATCH = 100_000
@@ -94,3 +107,35 @@ def find_arguments(
     else:
         arguments["batch_size"] = _BATCH
     return arguments
+
+
+def join_pipeline(
+    query: Document, sort: Sequence[tuple[str, int]], writes: str
+) -> list[Mapping[str, Any]]:
+    """The first checkpoint of a query with its pending writes, read by their unique index."""
+    thread = {"thread_id": query["thread_id"], "checkpoint_ns": query.get("checkpoint_ns", "")}
+    return [
+        {"$match": query},
+        {"$sort": dict(sort)},
+        {"$limit": 1},
+        {
+            "$lookup": {
+                "from": writes,
+                "localField": "checkpoint_id",
+                "foreignField": "checkpoint_id",
+                "pipeline": [{"$match": thread}],
+                "as": _JOINED,
+            }
+        },
+    ]
+
+
+def unjoin(found: Sequence[Document]) -> tuple[Document, list[Document]] | None:
+    """The checkpoint and the pending writes that a join has found."""
+    if not found:
+        return None
+    return found[0], found[0].pop(_JOINED)
+
+
+def too_large_to_join(error: Exception) -> bool:
+    return isinstance(error, OperationFailure) and error.code in _TOO_LARGE

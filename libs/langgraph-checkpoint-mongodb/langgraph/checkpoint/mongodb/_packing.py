@@ -27,6 +27,12 @@ _TYPE_PREFIX = "split:"
 _VERSION = re.compile(r"(0{13}\d{19})\.(\d{16})", re.ASCII)
 
 
+# Fields of a checkpoint that have a place of their own, here or in the document.
+_ELSEWHERE = frozenset(
+    {"id", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
+)
+
+
 class _Table(dict[Any, int]):
     """The places of distinct items, in order of appearance."""
 
@@ -53,17 +59,17 @@ def pack_checkpoint(codec: Codec, checkpoint: Checkpoint, inline: Mapping[str, A
         versions, versions seen, updated channels, inline values, and whatever else the
         checkpoint has.
     """
-    rest: dict[str, Any] = dict(checkpoint)
-    for stored_elsewhere in ("id", "channel_values"):
-        rest.pop(stored_elsewhere, None)
+    rest = {name: value for name, value in checkpoint.items() if name not in _ELSEWHERE}
     names, versions = _Table(), _Table()
 
     def pack(of_channels: Mapping[str, Any]) -> list[list[int]]:
-        return [names.places(of_channels), versions.places(map(_key, of_channels.values()))]
+        # A version that is no text goes by its type as well: 1 and 1.0 are one key of a dict.
+        keys = [one if type(one) is str else (type(one), one) for one in of_channels.values()]
+        return [names.places(of_channels), versions.places(keys)]
 
-    channel_versions = rest.pop("channel_versions", None)
-    seen = rest.pop("versions_seen", None)
-    updated = rest.pop("updated_channels", _ABSENT)
+    given: Mapping[str, Any] = checkpoint
+    channel_versions, seen = given.get("channel_versions"), given.get("versions_seen")
+    updated = given.get("updated_channels", _ABSENT)
     packed = [
         None if channel_versions is None else pack(channel_versions),
         None if seen is None else {node: pack(of_node) for node, of_node in seen.items()},
@@ -111,11 +117,6 @@ def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Checkpoint:
     places, values = inline
     checkpoint["channel_values"] = dict(zip(map(name_of, places), values, strict=True))
     return cast(Checkpoint, checkpoint)
-
-
-def _key(version: Any) -> Any:
-    # By type as well: 1 and 1.0 are one key of a dict, but two versions.
-    return version if type(version) is str else (type(version), version)
 
 
 def _shortened(key: Any) -> Any:

@@ -71,6 +71,23 @@ class Port(Protocol):
         """
         ...
 
+    async def newest(
+        self, query: Document, sort: Sequence[tuple[str, int]], *, fresh: bool = False
+    ) -> tuple[Document, list[Document] | None] | None:
+        """Read the first checkpoint of a query on a thread, its pending writes beside it.
+
+        Args:
+            query: The query: a `thread_id`, and a `checkpoint_ns` unless it is the root's
+                checkpoint that is looked for.
+            sort: The order.
+            fresh: Ask the primary, whatever read preference the client has.
+
+        Returns:
+            The checkpoint and its pending writes, those None where they did not come with
+            it: not every server can join them, nor do they always fit into one document.
+        """
+        ...
+
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         """Insert documents; return the places of those whose key was already taken."""
         ...

@@ -16,6 +16,7 @@ from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, Val
 __all__ = [
     "ALL_FIELDS",
     "KEY_FIELDS",
+    "NEWEST_FIRST",
     "NEWEST_OF_ROOT_FIRST",
     "PARENT_FIELDS",
     "ListQuery",
@@ -34,6 +35,7 @@ __all__ = [
 
 Sort = list[tuple[str, int]]
 
+NEWEST_FIRST: Sort = [("checkpoint_id", -1)]
 NEWEST_OF_ROOT_FIRST: Sort = [("checkpoint_ns", 1), ("checkpoint_id", -1)]
 """For a query on a thread: the root namespace sorts before all others."""
 

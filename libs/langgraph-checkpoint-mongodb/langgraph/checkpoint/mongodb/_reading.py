@@ -34,6 +34,7 @@ from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
     ALL_FIELDS,
     KEY_FIELDS,
+    NEWEST_FIRST,
     NEWEST_OF_ROOT_FIRST,
     ListQuery,
     Resume,
@@ -121,43 +122,39 @@ async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | Non
     query: Document = {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns, **VISIBLE}
     if checkpoint_id is not None:
         query["checkpoint_id"] = checkpoint_id
-    document = await _first(call, query)
-    while document is not None:
+    first = await _first(call, query)
+    while first is not None:
+        document, writes = first
         found = Found.of(document)
-        if whole := await complete(call, [found]):
+        joined = None if writes is None else {found.key: writes}
+        if whole := await complete(call, [found], writes=joined):
             call.io.memory.remember(whole[0].key, whole[0].parent)
             return await decode(call, whole[0])
         if checkpoint_id is not None:
             break
         # Removed meanwhile. A prune removes the newest when there is a newer one.
-        document = await _newest(call, query, fresh=True)
+        first = await call.io.newest(query, NEWEST_FIRST, fresh=True)
     return None
 
 
-async def _first(call: Call, query: Document) -> Document | None:
-    """The document that a config names, and what it tells of its thread's layout."""
+async def _first(call: Call, query: Document) -> tuple[Document, list[Document] | None] | None:
+    """What a config names, with its writes or None; it tells its thread's layout, too."""
     if query["checkpoint_ns"] or "checkpoint_id" in query:
-        return await _newest(call, query, fresh=False)
+        return await call.io.newest(query, NEWEST_FIRST)
     # The root's newest, or else any other: one query tells a thread's layout, too, and
     # with it whether a first checkpoint begins a new thread.
     thread = {"thread_id": query["thread_id"], **VISIBLE}
-    documents = await call.io.find(
-        "checkpoints", thread, ALL_FIELDS, sort=NEWEST_OF_ROOT_FIRST, most=1
-    )
-    layout = layout_of(documents[0]) if documents else LAYOUT
+    found = await call.io.newest(thread, NEWEST_OF_ROOT_FIRST)
+    layout = layout_of(found[0]) if found else LAYOUT
     call.io.memory.note_layout(query["thread_id"], layout)
-    return documents[0] if documents and not documents[0]["checkpoint_ns"] else None
-
-
-async def _newest(call: Call, query: Document, fresh: bool) -> Document | None:
-    documents = await call.io.find(
-        *("checkpoints", query, ALL_FIELDS), sort=[("checkpoint_id", -1)], most=1, fresh=fresh
-    )
-    return documents[0] if documents else None
+    return found if found and not found[0]["checkpoint_ns"] else None
 
 
 async def complete(
-    call: Call, found: Sequence[Found], known: Mapping[ValueKey, Document] | None = None
+    call: Call,
+    found: Sequence[Found],
+    known: Mapping[ValueKey, Document] | None = None,
+    writes: Mapping[CheckpointKey, list[Document]] | None = None,
 ) -> list[Found]:
     """Read values and writes of checkpoints; leave out those that were removed meanwhile.
 
@@ -165,15 +162,19 @@ async def complete(
         call: What the call works with.
         found: The checkpoints.
         known: Value documents that were read already.
+        writes: The pending writes, if they were read already.
 
     Raises:
         MissingChannelValueError: A checkpoint that is still there lacks a value.
     """
     known = known or {}
     wanted = {key for one in found for key in one.named()}
-    values, writes = await call.io.together(
-        read_values(call, wanted - known.keys()), read_writes(call, [one.key for one in found])
-    )
+    reading = read_values(call, wanted - known.keys())
+    if writes is not None:
+        values = await reading
+    else:
+        of_all = read_writes(call, [one.key for one in found])
+        values, writes = await call.io.together(reading, of_all)
     values |= {key: known[key] for key in wanted & known.keys()}
     whole = []
     for one in found:

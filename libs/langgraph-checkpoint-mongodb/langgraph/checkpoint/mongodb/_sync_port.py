@@ -14,8 +14,10 @@ from pymongo.operations import IndexModel
 
 from langgraph.checkpoint.mongodb import _driver as driver
 from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._gathering import SyncGathering
 from langgraph.checkpoint.mongodb._memory import Memory
 from langgraph.checkpoint.mongodb._port import Role, Update, Updated
+from langgraph.checkpoint.mongodb._queries import ALL_FIELDS
 
 __all__ = ["SyncPort"]
 
@@ -34,6 +36,8 @@ class SyncPort:
         self._collections = (
             driver.with_plain_codec(collections) if self._native else dict(collections)
         )
+        self._joins = self._native
+        self._gathering = SyncGathering(self._insert)
         self._limit: int | None = None
 
     async def find(
@@ -58,8 +62,25 @@ class SyncPort:
             return collection
         return collection.with_options(read_preference=ReadPreference.PRIMARY)
 
+    async def newest(
+        self, query: Document, sort: Sequence[tuple[str, int]], *, fresh: bool = False
+    ) -> tuple[Document, list[Document] | None] | None:
+        """See `Port`."""
+        if self._joins:
+            collection = self._primary("checkpoints") if fresh else self._collections["checkpoints"]
+            pipeline = driver.join_pipeline(query, sort, self._collections["writes"].name)
+            try:
+                return driver.unjoin(list(collection.aggregate(pipeline)))
+            except driver.cannot_join as error:
+                self._joins = driver.too_large_to_join(error)
+        found = await self.find("checkpoints", query, ALL_FIELDS, sort=sort, most=1, fresh=fresh)
+        return (found[0], None) if found else None
+
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         """See `Port`."""
+        return self._gathering.insert(role, documents)
+
+    def _insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         collection = self._collections[role]
         try:
             if len(documents) == 1:  # Spares the machinery of a bulk.

@@ -1,0 +1,155 @@
+"""Inserts that several calls ask for at the same moment, sent as one command.
+
+A command costs the client about the same processor time whatever it carries, and many
+conversations at once are limited by just that. Each call still waits until its own
+documents are stored. Every insert may be repeated: a key that is taken is no error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from pymongo.errors import ConnectionFailure
+
+from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._port import Role
+
+__all__ = ["AsyncGathering", "SyncGathering"]
+
+# What is larger goes by itself: others should not wait for it.
+_BYTES = 64 * 1024
+
+# A server that has answered faster is near: there the processor is what limits many threads,
+# not the way, and one lets the command of another end, for so long, while more may gather.
+_NEAR_S = 0.002
+_PATIENCE_S = 0.003
+
+# A call whose documents another one sends does so itself when that takes as long.
+_WAIT_S = 10.0
+
+
+class _Batch:
+    """Documents that go together, and the places of those whose key was taken."""
+
+    def __init__(self) -> None:
+        self.documents: list[Document] = []
+        self.taken: list[int] | None = None
+
+    def add(self, documents: Sequence[Document]) -> range:
+        """Add documents; return their places."""
+        start = len(self.documents)
+        self.documents += documents
+        return range(start, len(self.documents))
+
+    def is_all(self, own: range) -> bool:
+        """Whether there are no others than these."""
+        return len(own) == len(self.documents)
+
+
+def _of_own(taken: Sequence[int], own: range) -> list[int]:
+    return [place - own.start for place in taken if place in own]
+
+
+def _goes_alone(documents: Sequence[Document]) -> bool:
+    payloads = [value for one in documents for value in one.values() if type(value) is bytes]
+    return sum(map(len, payloads)) > _BYTES
+
+
+class SyncGathering:
+    """Gathers the inserts of threads.
+
+    To a near server one command for a collection is under way at a time: what comes meanwhile
+    goes with the next. No thread waits long for another's command before it sends its own.
+
+    Args:
+        insert: Inserts documents; returns the places of those whose key was taken.
+    """
+
+    def __init__(self, insert: Callable[[Role, Sequence[Document]], list[int]]) -> None:
+        self._insert = insert
+        self._lock = threading.Lock()
+        self._fastest_s = math.inf
+        self._open: dict[Role, tuple[_Batch, threading.Event]] = {}
+        self._under_way: dict[Role, threading.Lock] = {
+            role: threading.Lock() for role in ("checkpoints", "writes", "values")
+        }
+
+    def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
+        """Insert documents, with those of other threads; see `Port.insert`."""
+        if _goes_alone(documents):
+            return self._insert(role, documents)
+        with self._lock:
+            leads = role not in self._open
+            if leads:
+                self._open[role] = _Batch(), threading.Event()
+            batch, sent = self._open[role]
+            own = batch.add(documents)
+        if leads:
+            self._send(role, batch, sent, own)
+        else:
+            sent.wait(_WAIT_S)
+        if batch.taken is None:
+            # What the others sent may be at fault.
+            return self._insert(role, documents)
+        return _of_own(batch.taken, own)
+
+    def _send(self, role: Role, batch: _Batch, sent: threading.Event, own: range) -> None:
+        under_way, waited = self._under_way[role], False
+        try:
+            waited = under_way.acquire(timeout=_PATIENCE_S if self._fastest_s < _NEAR_S else 0)
+            with self._lock:
+                del self._open[role]
+            began = time.perf_counter()
+            batch.taken = self._insert(role, batch.documents)
+            self._fastest_s = min(self._fastest_s, time.perf_counter() - began)
+        except Exception as error:
+            if batch.is_all(own) or isinstance(error, ConnectionFailure):
+                raise
+        finally:
+            if waited:
+                under_way.release()
+            sent.set()
+
+
+class AsyncGathering:
+    """Gathers the inserts of tasks that are ready in the same round of the event loop.
+
+    Args:
+        insert: Inserts documents; returns the places of those whose key was taken.
+    """
+
+    def __init__(
+        self, insert: Callable[[Role, Sequence[Document]], Coroutine[Any, Any, list[int]]]
+    ) -> None:
+        self._insert = insert
+        self._open: dict[Role, tuple[_Batch, asyncio.Task[list[int]]]] = {}
+
+    async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
+        """Insert documents, with those of other tasks; see `Port.insert`."""
+        if _goes_alone(documents):
+            return await self._insert(role, documents)
+        if role not in self._open:
+            batch = _Batch()
+            task = asyncio.create_task(self._send(role, batch))
+            # Also when every task that waits for it has been cancelled, its error is looked at.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._open[role] = batch, task
+        batch, sent = self._open[role]
+        own = batch.add(documents)
+        try:
+            # The others' documents go also when this task is cancelled.
+            return _of_own(await asyncio.shield(sent), own)
+        except Exception as error:
+            if batch.is_all(own) or isinstance(error, ConnectionFailure):
+                raise
+        # What the others sent may be at fault.
+        return await self._insert(role, documents)
+
+    async def _send(self, role: Role, batch: _Batch) -> list[int]:
+        del self._open[role]
+        return await self._insert(role, batch.documents)
