@@ -128,8 +128,8 @@ async def _do_without(io: Port, role: Role, index: Index, error: OperationFailur
     if in_the_way:
         logger.warning(
             "%s has no unique index on %s: the server refuses it beside the existing index "
-            "%r, which is not unique (the JavaScript saver makes such a one). Two processes "
-            "that write the same checkpoint at once may store it twice. To repair, drop that "
+            "%r, which is not unique (the JavaScript saver makes such a one). What is written "
+            "again, or by two processes at once, may be stored twice. To repair, drop that "
             "index and construct the saver again.",
             *(where, keys, in_the_way[0]),
         )
