@@ -8,7 +8,6 @@ writes of all of them at once, then the seeds.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ from langgraph.checkpoint.mongodb._documents import (
     referred,
     write_order,
 )
-from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
     ALL_FIELDS,
@@ -86,7 +84,7 @@ async def get_delta_channel_history(
     await walk.follow(target)
     await walk.check_unbroken()
     await walk.read_named_seeds()
-    writes = await _writes(call, walk.path, channels)
+    writes = await _writes(call, walk.path, channels, chain)
     if walk.path and not await call.io.find(
         "checkpoints", key_of(target).query(), KEY_FIELDS, most=1, fresh=True
     ):
@@ -111,7 +109,7 @@ class Chain:
 
     def __init__(self, call: Call, namespace: Document, known: Iterable[Document] = ()) -> None:
         self._call, self._namespace = call, namespace
-        self._known = {document["checkpoint_id"]: document for document in known}
+        self._known: dict[str, Document] = {one["checkpoint_id"]: one for one in known}
         self._oldest: str | None = None
         self._whole: dict[str, Document] = {}
         self._fetching = _AT_FIRST
@@ -125,6 +123,12 @@ class Chain:
             checkpoint_id = newest[0]["checkpoint_id"]
         page = await self._page({"checkpoint_id": {"$lte": checkpoint_id}}, _FIRST_PAGE)
         return page[0] if page and page[0]["checkpoint_id"] == checkpoint_id else None
+
+    def is_mostly(self, path: Sequence[CheckpointKey]) -> bool:
+        """Whether half of what lies between the ends of a path, as far as known, is on it."""
+        newest, oldest = path[0].checkpoint_id, path[-1].checkpoint_id
+        between = sum(oldest <= checkpoint_id <= newest for checkpoint_id in self._known)
+        return between <= 2 * len(path)
 
     async def get(self, checkpoint_id: str) -> Document | None:
         """One checkpoint; None when it is not stored."""
@@ -245,13 +249,15 @@ class Walk:
             )
 
     async def _visit(self, document: Document) -> None:
-        key, manifest = key_of(document), Parent.of(document).manifest
+        layout_of(document)  # Refuses one of the future.
+        key = key_of(document)
+        manifest = {entry["channel"]: entry for entry in document.get("channels", ())}
         self.path.append(key)
         rebuilt = native_metadata(document, COUNTERS)
         inline: Mapping[str, Any] | None = None
         for channel in list(self._remaining):
             if entry := manifest.get(channel):
-                self._named[channel] = (key, entry)
+                self._named[channel] = (key, ManifestEntry.from_document(entry))
             elif channel in rebuilt:
                 continue  # Counted since a snapshot further up: not stored here.
             else:
@@ -293,19 +299,26 @@ class Walk:
 
 
 async def _writes(
-    call: Call, path: Sequence[CheckpointKey], channels: Sequence[str]
+    call: Call, path: Sequence[CheckpointKey], channels: Sequence[str], chain: Chain
 ) -> Mapping[CheckpointKey, list[Document]]:
     """The writes of these channels at all ancestors."""
-    writes: defaultdict[CheckpointKey, list[Document]] = defaultdict(list)
-    for at in range(0, len(path), _IDS_PER_QUERY):
-        query = {
-            **query_of(path[at : at + _IDS_PER_QUERY]),
-            "channel": {"$in": list(dict.fromkeys(channels))},
-        }
+    writes: dict[CheckpointKey, list[Document]] = {key: [] for key in path}
+    for query in _writes_queries(path, chain):
+        query["channel"] = {"$in": list(dict.fromkeys(channels))}
         found = await call.io.find("writes", query, ALL_FIELDS, fresh=True)
+        found = [document for document in found if key_of(document) in writes]
         values = await read_values(call, filter(None, map(referred, found)), fresh=True)
         if missing := fill_writes(found, values):
             raise MissingChannelValueError(*path[0], missing)
         for document in found:
             writes[key_of(document)].append(document)
     return writes
+
+
+def _writes_queries(path: Sequence[CheckpointKey], chain: Chain) -> list[Document]:
+    """Queries for the writes at a path, maybe for some beside it."""
+    ids = [key.checkpoint_id for key in path]
+    if len(ids) > 1 and ids == sorted(ids, reverse=True) and chain.is_mostly(path):
+        # One stretch of the index is faster than a lookup for each.
+        return [{**path[0].namespace(), "checkpoint_id": {"$gte": ids[-1], "$lte": ids[0]}}]
+    return [query_of(path[at : at + _IDS_PER_QUERY]) for at in range(0, len(path), _IDS_PER_QUERY)]
