@@ -16,7 +16,7 @@ from tests.face import Face
 
 COMMANDS = frozenset(
     {
-        *("find", "insert", "update", "update_many", "delete", "aggregate"),
+        *("find", "newest", "insert", "update", "update_many", "delete", "aggregate"),
         *("indexes", "create_indexes", "drop_index", "expire_after"),
     }
 )

@@ -6,7 +6,6 @@ import contextlib
 import selectors
 import socket
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from pymongo.database import Database
 
 from tests.face import Face, Kind, MakeFace
-from tests.support import MB, Chain, Command, CommandCounter, thread, values_of
+from tests.support import MB, Chain, Command, CommandCounter, checkpoint, thread, values_of
 
 Data = Database[dict[str, Any]]
 
@@ -42,7 +41,30 @@ def test_small_channels_take_one_command_a_step(counted: Face, counter: CommandC
     with counter.recording():
         for number in range(STEPS):
             chain.put({"a": number})
-    assert counter.names == ["update"] * STEPS
+    assert counter.names == ["insert"] * STEPS
+    assert {command.collection for command in counter.commands} == {"checkpoints"}
+
+
+def test_the_first_small_checkpoint_takes_one_command_after_a_read(
+    counted: Face, counter: CommandCounter
+) -> None:
+    chain = Chain(counted)
+    counted.get_tuple(thread())
+    with counter.recording():
+        chain.put({"a": 0})
+    assert counter.names == ["insert"]
+
+
+def test_a_checkpoint_that_is_put_again_takes_a_second_command(
+    counted: Face, counter: CommandCounter
+) -> None:
+    stored = checkpoint({"a": 1}, {"a": 1})
+    counted.put(thread(), stored, {"step": 0}, {"a": 1})
+    with counter.recording():
+        counted.put(thread(), stored, {"step": 1}, {"a": 1})
+    assert counter.names == ["insert", "update"]
+    (row,) = counted.list(thread())
+    assert row.metadata["step"] == 1
 
 
 def test_small_changes_beside_large_channels_take_one_command_a_step(
@@ -130,21 +152,36 @@ def test_the_size_limit_is_asked_once(counted: Face, counter: CommandCounter) ->
 # ---------------------------------------------------------------------- commands a read
 
 
-def test_a_checkpoint_takes_three_reads(counted: Face, counter: CommandCounter) -> None:
+@pytest.mark.parametrize("named", [True, False], ids=["a checkpoint", "the newest"])
+def test_a_checkpoint_takes_two_reads(counted: Face, counter: CommandCounter, named: bool) -> None:
     config = Chain(counted).put({"a": 0, "docs": LARGE, "more": LARGE})
     counted.put_writes(config, [("a", 1)], "task")
     with counter.recording():
-        counted.get_tuple(config)
-    assert Counter(sorted(counter.names)) == {"find": 3}
+        found = counted.get_tuple(config if named else thread())
+    assert counter.names == ["aggregate", "find"]
+    assert counter.commands[1].collection == "checkpoint_channel_values"
+    assert found is not None
+    assert found.pending_writes == [("task", "a", 1)]
 
 
-def test_a_checkpoint_whose_values_are_inline_takes_two(
-    counted: Face, counter: CommandCounter
+@pytest.mark.parametrize("named", [True, False], ids=["a checkpoint", "the newest"])
+def test_a_checkpoint_whose_values_are_inline_takes_one(
+    counted: Face, counter: CommandCounter, named: bool
 ) -> None:
     config = Chain(counted).put({"a": 0})
+    counted.put_writes(config, [("a", 1)], "task")
     with counter.recording():
-        counted.get_tuple(config)
-    assert counter.names == ["find", "find"]
+        found = counted.get_tuple(config if named else thread())
+    assert counter.names == ["aggregate"]
+    assert found is not None
+    assert found.pending_writes == [("task", "a", 1)]
+
+
+def test_a_thread_that_is_not_there_takes_one_read(counted: Face, counter: CommandCounter) -> None:
+    counted.setup()
+    with counter.recording():
+        assert counted.get_tuple(thread()) is None
+    assert counter.names == ["aggregate"]
 
 
 def fill(face: Face) -> None:

@@ -76,6 +76,14 @@ class ScriptedPort(Port):
         found: list[Document] = self._answer("find", role, query, **options)
         return found
 
+    async def newest(
+        self, query: Document, sort: Sequence[tuple[str, int]], *, fresh: bool = False
+    ) -> tuple[Document, list[Document] | None] | None:
+        options = {"sort": sort, "fresh": fresh}
+        found: tuple[Document, list[Document] | None] | None
+        found = self._answer("newest", "checkpoints", query, **options)
+        return found
+
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         taken: list[int] = self._answer("insert", role, list(documents))
         return taken

@@ -67,14 +67,20 @@ def values_of(found: CheckpointTuple | None) -> dict[str, Any]:
 # ------------------------------------------------------------------ one checkpoint
 
 
-def test_a_checkpoint_whose_values_are_inline_takes_two_reads() -> None:
-    port = ScriptedPort(("find", [document()]), ("find", []))
+def test_a_checkpoint_whose_values_are_inline_takes_one_read() -> None:
+    port = ScriptedPort(("newest", (document(), [])))
     assert values_of(read(port)) == {"small": 1}
-    assert port.methods == ["checkpoints.find", "writes.find"]
+    assert port.methods == ["checkpoints.newest"]
+
+
+def test_one_with_values_of_their_own_takes_two_reads() -> None:
+    port = ScriptedPort(("newest", (document(ENTRY), [])), ("find", [value()]))
+    assert values_of(read(port)) == {"small": 1, "docs": "docs"}
+    assert port.methods == ["checkpoints.newest", "values.find"]
 
 
 def test_exactly_the_values_that_it_names_are_read() -> None:
-    port = ScriptedPort(("find", [document(ENTRY)]), ("find", [value()]), ("find", []))
+    port = ScriptedPort(("newest", (document(ENTRY), [])), ("find", [value()]))
     assert values_of(read(port)) == {"small": 1, "docs": "docs"}
     asked = {"thread_id": "t", "checkpoint_ns": "", "channel": "docs", "version": "v"}
     assert port.asked[1].given == asked
@@ -83,18 +89,18 @@ def test_exactly_the_values_that_it_names_are_read() -> None:
 def test_a_checkpoint_of_the_whole_layout_reads_no_values() -> None:
     made = checkpoint({"a": 1}, {"a": 1}, id="2")
     whole = {**KEY.query(), "metadata": {}, **whole_fields(CODEC, made)}
-    port = ScriptedPort(("find", [whole]), ("find", []))
+    port = ScriptedPort(("newest", (whole, [])))
     assert values_of(read(port)) == {"a": 1}
-    assert port.methods == ["checkpoints.find", "writes.find"]
+    assert port.methods == ["checkpoints.newest"]
 
 
 def test_a_layout_of_the_future_is_refused() -> None:
     with pytest.raises(UnknownLayoutError):
-        read(ScriptedPort(("find", [document(layout=3)])))
+        read(ScriptedPort(("newest", (document(layout=3), []))))
 
 
 def test_what_was_read_spares_the_next_put_a_read() -> None:
-    port = ScriptedPort(("find", [document(ENTRY)]), ("find", [value()]), ("find", []))
+    port = ScriptedPort(("newest", (document(ENTRY), [])), ("find", [value()]))
     read(port)
     known = port.memory.parent(KEY)
     assert known is not None
@@ -103,20 +109,20 @@ def test_what_was_read_spares_the_next_put_a_read() -> None:
 
 @pytest.mark.parametrize("config", [thread("t"), thread("t", checkpoint_id="2")])
 def test_what_is_not_proven_or_only_retained_is_not_read(config: RunnableConfig) -> None:
-    port = ScriptedPort(("find", []))
+    port = ScriptedPort(("newest", None))
     assert read(port, config) is None
     assert port.asked[0].given.items() >= {UNPROVEN: None, RETAINED: None}.items()
 
 
 def test_an_empty_thread_is_known_to_be_new() -> None:
-    port = ScriptedPort(("find", []))
+    port = ScriptedPort(("newest", None))
     assert read(port, thread("t")) is None
     assert port.memory.layout("t") == 2
 
 
 def test_a_subgraphs_checkpoint_is_not_taken_for_the_roots() -> None:
     child = document(key=CheckpointKey("t", "child:1", "9"))
-    port = ScriptedPort(("find", [child]))
+    port = ScriptedPort(("newest", (child, [])))
     assert read(port, thread("t")) is None
 
 
@@ -125,8 +131,7 @@ def test_a_subgraphs_checkpoint_is_not_taken_for_the_roots() -> None:
 
 def test_a_missing_value_is_looked_for_once_more_on_the_primary() -> None:
     port = ScriptedPort(
-        ("find", [document(ENTRY)]),
-        ("find", []),
+        ("newest", (document(ENTRY), [])),
         ("find", []),
         ("find", [document(ENTRY)]),
         ("find", [value()]),
@@ -137,8 +142,7 @@ def test_a_missing_value_is_looked_for_once_more_on_the_primary() -> None:
 
 def test_a_checkpoint_without_a_value_of_its_own_is_an_error_that_names_it() -> None:
     port = ScriptedPort(
-        ("find", [document(ENTRY)]),
-        ("find", []),
+        ("newest", (document(ENTRY), [])),
         ("find", []),
         ("find", [document(ENTRY)]),
         ("find", []),
@@ -153,9 +157,8 @@ def test_a_value_of_which_one_part_is_missing_is_missing() -> None:
     entry = ManifestEntry("__start__", "v", 5, parts=2)
     parts = value_documents(KEY, entry, [CODEC.dumps(1), CODEC.dumps(2)], None)
     port = ScriptedPort(
-        ("find", [document(entry)]),
+        ("newest", (document(entry), [])),
         ("find", parts[:1]),
-        ("find", []),
         ("find", [document(entry)]),
         ("find", parts[:1]),
     )
@@ -164,7 +167,7 @@ def test_a_value_of_which_one_part_is_missing_is_missing() -> None:
 
 
 def test_a_checkpoint_that_was_removed_meanwhile_was_never_there() -> None:
-    port = ScriptedPort(("find", [document(ENTRY)]), ("find", []), ("find", []), ("find", []))
+    port = ScriptedPort(("newest", (document(ENTRY), [])), ("find", []), ("find", []))
     assert read(port) is None
 
 
@@ -172,16 +175,15 @@ def test_a_checkpoint_that_was_removed_meanwhile_was_never_there() -> None:
 def test_when_the_newest_was_removed_meanwhile_the_newest_then_is_read(id_: str) -> None:
     then = document(key=CheckpointKey("t", "", id_))
     port = ScriptedPort(
-        ("find", [document(ENTRY)]),
+        ("newest", (document(ENTRY), [])),
         ("find", []),
         ("find", []),
-        ("find", []),
-        ("find", [then]),
-        ("find", []),
+        ("newest", (then, [])),
     )
     found = read(port, thread("t"))
     assert found is not None
     assert found.checkpoint["id"] == id_
+    assert [one.options["fresh"] for one in port.asked] == [False, False, True, True]
 
 
 def test_a_prune_after_a_newer_checkpoint_does_not_hide_the_thread_from_a_reader(
@@ -214,10 +216,28 @@ def test_a_prune_after_a_newer_checkpoint_does_not_hide_the_thread_from_a_reader
 def test_a_write_that_names_the_inputs_bytes_has_its_value() -> None:
     (write,) = write_documents(CODEC, KEY, [("docs", "docs")], "task", "", None)
     refer(write, ENTRY)
-    port = ScriptedPort(("find", [document(ENTRY)]), ("find", [value()]), ("find", [write]))
+    port = ScriptedPort(("newest", (document(ENTRY), [write])), ("find", [value()]))
     found = read(port)
     assert found is not None
     assert found.pending_writes == [("task", "docs", "docs")]
+
+
+@pytest.mark.parametrize("joined", [True, False], ids=["joined", "not joined"])
+def test_writes_are_the_same_whether_they_came_with_the_checkpoint_or_not(joined: bool) -> None:
+    writes = write_documents(CODEC, KEY, [("docs", "d"), ("more", 2)], "task", "", None)
+    script: list[tuple[str, Any]] = [("newest", (document(), writes))]
+    if not joined:
+        script = [("newest", (document(), None)), ("find", writes)]
+    found = read(ScriptedPort(*script))
+    assert found is not None
+    assert found.pending_writes == [("task", "docs", "d"), ("task", "more", 2)]
+
+
+def test_writes_that_did_not_come_with_the_checkpoint_are_read_beside_its_values() -> None:
+    port = ScriptedPort(("newest", (document(ENTRY), None)), ("find", [value()]), ("find", []))
+    assert values_of(read(port)) == {"small": 1, "docs": "docs"}
+    assert port.methods == ["checkpoints.newest", "values.find", "writes.find"]
+    assert port.asked[-1].given == KEY.query()
 
 
 # ------------------------------------------------------------------ queries for checkpoints

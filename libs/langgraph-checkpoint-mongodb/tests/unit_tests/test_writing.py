@@ -24,11 +24,11 @@ from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, Man
 from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._parts import digest
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
-from langgraph.checkpoint.mongodb._port import Call, Updated, run
+from langgraph.checkpoint.mongodb._port import Call, Update, Updated, run
 from langgraph.checkpoint.mongodb._ttl import now
 from langgraph.checkpoint.mongodb._writing import put, put_writes
 from tests.support import checkpoint, thread
-from tests.unit_tests.scripted import ScriptedPort
+from tests.unit_tests.scripted import Asked, ScriptedPort
 from tests.unit_tests.strategies import needs_delta_channels
 
 MB = 1024 * 1024
@@ -67,27 +67,65 @@ def knowing(*script: tuple[str, Any], parent: Parent | None = None, **options: A
 
 
 def committed(port: ScriptedPort) -> Document:
-    """The fields that the last commit set."""
-    (*_, update) = [
-        one for one in port.asked if one.method == "update" and one.role == "checkpoints"
+    """The fields, beside its key, that the last commit wrote."""
+    (*_, one) = [
+        document for one in port.asked if one.role == "checkpoints" for document in written(one)
     ]
-    fields: Document = update.given[0].update["$set"]
-    return fields
+    return {name: value for name, value in one.items() if name not in CheckpointKey._fields}
+
+
+def written(asked: Asked) -> list[Document]:
+    if asked.method == "insert":
+        return list(asked.given)
+    if asked.method != "update":
+        return []
+    return [one.update["$set"] for one in asked.given if "$set" in one.update]
 
 
 def inserted(port: ScriptedPort) -> list[Document]:
-    return [document for one in port.asked if one.method == "insert" for document in one.given]
+    """The value documents and the pending writes that were inserted."""
+    return [
+        document
+        for one in port.asked
+        if one.method == "insert" and one.role != "checkpoints"
+        for document in one.given
+    ]
 
 
 # ------------------------------------------------------------------ commands of a step
 
 
-def test_a_step_of_small_channels_is_one_update_of_one_document() -> None:
-    port = knowing(("update", INSERTED))
+def test_a_step_of_small_channels_is_one_insert_of_one_document() -> None:
+    port = knowing(("insert", []))
     put_second(port, {"small": 1}, {"small": V2})
-    (asked,) = port.asked
-    (update,) = asked.given
+    assert port.methods == ["checkpoints.insert"]
+    (document,) = port.asked[0].given
+    assert document.items() >= {**KEY.query(), "parent_checkpoint_id": "1", "layout": 2}.items()
+    assert UNPROVEN not in document
+
+
+def test_a_checkpoint_that_was_put_before_is_updated() -> None:
+    port = knowing(("insert", [0]), ("update", UPDATED))
+    put_second(port, {"small": 1}, {"small": V2})
+    assert port.methods == ["checkpoints.insert", "checkpoints.update"]
+    (update,) = port.asked[1].given
     assert (update.query, update.upsert) == (KEY.query(), True)
+    (document,) = port.asked[0].given
+    assert document == {**KEY.query(), **update.update["$set"]}
+
+
+def test_a_checkpoint_that_was_put_before_and_not_proven_then_is_seen_now() -> None:
+    port = knowing(("insert", [0]), ("update", UPDATED))
+    put_second(port, {"small": 1}, {"small": V2})
+    (update,) = port.asked[1].given
+    assert update.update["$unset"] == {UNPROVEN: ""}
+
+
+def test_a_checkpoint_that_vanishes_while_it_is_put_again_is_stored() -> None:
+    port = knowing(("insert", [0]), ("update", INSERTED))
+    put_second(port, {"small": 1}, {"small": V2})
+    assert port.asked[1].given[0].upsert
+    assert port.memory.parent(KEY) is not None
 
 
 def test_a_large_value_is_written_before_the_checkpoint_that_names_it() -> None:
@@ -116,12 +154,12 @@ def test_the_put_after_a_put_asks_nothing() -> None:
 
 
 def test_a_put_answers_the_config_of_its_checkpoint() -> None:
-    port = knowing(("update", INSERTED))
+    port = knowing(("insert", []))
     assert put_second(port, {}, {}) == {"configurable": KEY._asdict()}
 
 
 def test_a_run_is_noted_where_it_can_be_found() -> None:
-    port = knowing(("update", INSERTED))
+    port = knowing(("insert", []))
     put_second(port, {}, {}, metadata={"run_id": "r1"})
     assert committed(port)["run_id"] == "r1"
 
@@ -134,10 +172,26 @@ def test_values_that_are_not_written_are_not_named() -> None:
     assert port.memory.parent(KEY) is None
 
 
-def test_a_commit_that_failed_is_not_remembered() -> None:
-    port = knowing(("update", AutoReconnect("gone")))
+@pytest.mark.parametrize(
+    "script",
+    [
+        [("insert", AutoReconnect("gone"))],
+        [("insert", [0]), ("update", AutoReconnect("gone"))],
+    ],
+    ids=["insert", "update"],
+)
+def test_a_commit_that_failed_is_not_remembered(script: list[tuple[str, Any]]) -> None:
+    port = knowing(*script)
     with pytest.raises(AutoReconnect):
         put_second(port, {"small": 1}, {"small": V2})
+    assert port.memory.parent(KEY) is None
+
+
+def test_a_commit_after_its_values_that_failed_is_not_remembered() -> None:
+    port = knowing(("insert", []), ("update", AutoReconnect("gone")))
+    with pytest.raises(AutoReconnect):
+        put_second(port, {"large": LARGE}, {"large": V2})
+    assert port.methods == ["values.insert", "checkpoints.update"]
     assert port.memory.parent(KEY) is None
 
 
@@ -150,17 +204,17 @@ def first_put(port: ScriptedPort) -> None:
 
 
 def test_a_first_checkpoint_asks_once_whether_its_thread_is_new() -> None:
-    port = ScriptedPort(("find", []), ("update", INSERTED))
+    port = ScriptedPort(("find", []), ("insert", []))
     first_put(port)
     assert port.asked[0].given == {"thread_id": "t"}
     assert committed(port)["layout"] == 2
 
 
 def test_after_a_read_that_found_nothing_it_asks_nothing() -> None:
-    port = ScriptedPort(("update", INSERTED))
+    port = ScriptedPort(("insert", []))
     port.memory.note_layout("t", 2)
     first_put(port)
-    assert port.methods == ["checkpoints.update"]
+    assert port.methods == ["checkpoints.insert"]
 
 
 def test_an_unknown_parent_is_read_from_the_primary_without_its_state() -> None:
@@ -183,13 +237,14 @@ def test_after_a_parent_that_is_not_there_everything_is_written() -> None:
             "find",
             [{"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": f"{V1}@2"}],
         ),
+        ("update", UPDATED),
     )
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     assert [document["channel"] for document in inserted(port)] == ["large"]
 
 
 def test_a_thread_of_the_whole_layout_goes_on_in_it() -> None:
-    port = knowing(("update", INSERTED), parent=Parent(1, {}))
+    port = knowing(("insert", []), parent=Parent(1, {}))
     put_second(port, {"large": LARGE}, {"large": 2})
     fields = committed(port)
     assert ("layout" in fields, "channels" in fields, fields["type"]) == (False, False, "msgpack")
@@ -224,11 +279,13 @@ def test_a_parent_that_is_being_removed_does_not_count() -> None:
 
 def test_a_lost_parent_means_that_carried_values_are_written_under_own_keys() -> None:
     own = {"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": f"{V1}@2"}
-    port = knowing(("update", STOPPED), ("insert", []), ("update", UPDATED), ("find", [own]))
+    again = [("insert", []), ("update", UPDATED), ("find", [own]), ("update", UPDATED)]
+    port = knowing(("update", STOPPED), *again)
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     assert [document["version"] for document in inserted(port)] == [f"{V1}@2"]
     assert [entry["version"] for entry in committed(port)["channels"]] == [f"{V1}@2"]
     assert UNPROVEN not in committed(port)
+    assert proofs(port) == [len(port.asked) - 1]
 
 
 def test_what_must_be_rebuilt_from_a_lost_parent_cannot_be_stored() -> None:
@@ -256,8 +313,9 @@ def test_a_checkpoint_that_was_there_before_is_not_removed_by_a_put_that_fails()
 
 
 def test_a_delta_channel_that_was_never_written_relies_on_nothing() -> None:
-    port = knowing(("update", INSERTED), parent=Parent(2, {}))
+    port = knowing(("insert", []), parent=Parent(2, {}))
     put_second(port, {}, {}, metadata={COUNTERS: {"log": (0, 1)}})
+    assert port.methods == ["checkpoints.insert"]
     assert len(port.asked[-1].given) == 1
 
 
@@ -281,12 +339,31 @@ def put_first_large(port: ScriptedPort) -> None:
     run(put(call, thread("t"), made, {}, {"large": V1}))
 
 
+def proofs(port: ScriptedPort) -> list[int]:
+    """Where, among what was asked, the mark of checkpoint 2 is taken off by itself."""
+    proof = [Update(KEY.query(), {"$unset": {UNPROVEN: ""}})]
+    return [place for place, one in enumerate(port.asked) if one.given == proof]
+
+
 def test_the_first_checkpoint_of_a_thread_looks_whether_its_values_stayed() -> None:
     stored = {"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": V1}
-    port = begun(("insert", []), ("update", INSERTED), ("find", [stored]))
+    port = begun(("insert", []), ("update", INSERTED), ("find", [stored]), ("update", UPDATED))
     put_first_large(port)
-    assert (port.asked[-1].role, port.asked[-1].options["fresh"]) == ("values", True)
-    assert "value" not in port.asked[-1].options["fields"]
+    asked = port.asked[2]
+    assert (asked.role, asked.options["fresh"]) == ("values", True)
+    assert "value" not in asked.options["fields"]
+
+
+def test_the_first_checkpoint_of_a_thread_is_not_seen_before_its_values_are() -> None:
+    stored = {"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": V1}
+    port = begun(("insert", []), ("update", INSERTED), ("find", [stored]), ("update", UPDATED))
+    put_first_large(port)
+    assert port.methods == [
+        *("values.insert", "checkpoints.update", "values.find", "checkpoints.update")
+    ]
+    (own,) = port.asked[1].given
+    assert (own.update["$setOnInsert"], own.upsert) == ({UNPROVEN: True}, True)
+    assert proofs(port) == [3]
 
 
 def test_values_deleted_with_their_thread_while_it_began_are_written_again() -> None:
@@ -298,9 +375,11 @@ def test_values_deleted_with_their_thread_while_it_began_are_written_again() -> 
         ("insert", []),
         ("update", UPDATED),
         ("find", [stored]),
+        ("update", UPDATED),
     )
     put_first_large(port)
     assert len(inserted(port)) == 2
+    assert proofs(port) == [6]
 
 
 def test_a_thread_that_is_deleted_all_the_time_is_given_up_without_a_trace() -> None:
@@ -309,6 +388,8 @@ def test_a_thread_that_is_deleted_all_the_time_is_given_up_without_a_trace() -> 
     with pytest.raises(MissingChannelValueError) as failed:
         put_first_large(port)
     assert failed.value.missing == [("large", V1)]
+    assert (port.asked[-1].role, port.asked[-1].given) == ("checkpoints", KEY.query())
+    assert proofs(port) == []
 
 
 # ------------------------------------------------------------------ sizes
