@@ -24,11 +24,13 @@ from langgraph.checkpoint.mongodb._documents import (
 from langgraph.checkpoint.mongodb._history import CHAIN_FIELDS, Chain, Walk
 from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._port import Call
+from langgraph.checkpoint.mongodb._queries import KEY_FIELDS
 from langgraph.checkpoint.mongodb._reading import key_of
 
 __all__ = ["Graph", "by_namespace", "key_queries"]
 
 _FIELDS: Document = {
+    **KEY_FIELDS,
     **CHAIN_FIELDS,
     "_id": 1,
     RETAINED: 1,

@@ -47,13 +47,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Walk", "get_delta_channel_history"]
 
+# Not the namespace, which is the same for hundreds of documents, and put back.
 CHAIN_FIELDS: Document = {
-    **KEY_FIELDS,
+    "_id": 0,
+    "checkpoint_id": 1,
     "parent_checkpoint_id": 1,
     "layout": 1,
     "channels": 1,
     f"metadata.{COUNTERS}": 1,
 }
+
+_WRITE_FIELDS: Document = {"_id": 0, "thread_id": 0, "checkpoint_ns": 0}
 
 # A channel's last snapshot is seldom more than its `snapshot_frequency` (100) away.
 _FIRST_PAGE = 128
@@ -150,7 +154,9 @@ class Chain:
             most=most,
             fresh=True,
         )
-        self._known.update({document["checkpoint_id"]: document for document in page})
+        for document in page:
+            document.update(self._namespace)
+            self._known[document["checkpoint_id"]] = document
         if page and most > 1:
             self._oldest = page[-1]["checkpoint_id"]
         return page
@@ -305,7 +311,9 @@ async def _writes(
     writes: dict[CheckpointKey, list[Document]] = {key: [] for key in path}
     for query in _writes_queries(path, chain):
         query["channel"] = {"$in": list(dict.fromkeys(channels))}
-        found = await call.io.find("writes", query, ALL_FIELDS, fresh=True)
+        found = await call.io.find("writes", query, _WRITE_FIELDS, fresh=True)
+        for document in found:
+            document.update(path[0].namespace())
         found = [document for document in found if key_of(document) in writes]
         values = await read_values(call, filter(None, map(referred, found)), fresh=True)
         if missing := fill_writes(found, values):
