@@ -81,8 +81,23 @@ class SyncGathering:
 
     def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         """Insert documents, with those of other threads; see `Port.insert`."""
-        if _goes_alone(documents):
+        under_way = self._under_way[role]
+        if under_way.acquire(blocking=False):
+            try:
+                return self._timed_insert(role, documents)
+            finally:
+                under_way.release()
+        if self._fastest_s >= _NEAR_S or _goes_alone(documents):
             return self._insert(role, documents)
+        return self._insert_with_others(role, documents)
+
+    def _timed_insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
+        began = time.perf_counter()
+        taken = self._insert(role, documents)
+        self._fastest_s = min(self._fastest_s, time.perf_counter() - began)
+        return taken
+
+    def _insert_with_others(self, role: Role, documents: Sequence[Document]) -> list[int]:
         with self._lock:
             leads = role not in self._open
             if leads:
@@ -101,12 +116,10 @@ class SyncGathering:
     def _send(self, role: Role, batch: _Batch, sent: threading.Event, own: range) -> None:
         under_way, waited = self._under_way[role], False
         try:
-            waited = under_way.acquire(timeout=_PATIENCE_S if self._fastest_s < _NEAR_S else 0)
+            waited = under_way.acquire(timeout=_PATIENCE_S)
             with self._lock:
                 del self._open[role]
-            began = time.perf_counter()
             batch.taken = self._insert(role, batch.documents)
-            self._fastest_s = min(self._fastest_s, time.perf_counter() - began)
         except Exception as error:
             if batch.is_all(own) or isinstance(error, ConnectionFailure):
                 raise
