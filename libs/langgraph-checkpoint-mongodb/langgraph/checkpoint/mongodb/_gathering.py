@@ -99,7 +99,8 @@ class SyncGathering:
 
     def _insert_with_others(self, role: Role, documents: Sequence[Document]) -> list[int]:
         with self._lock:
-            leads = role not in self._open
+            # One that is sent is still open where an interrupt ended its sender.
+            leads = role not in self._open or self._open[role][1].is_set()
             if leads:
                 self._open[role] = _Batch(), threading.Event()
             batch, sent = self._open[role]
@@ -146,9 +147,11 @@ class AsyncGathering:
         """Insert documents, with those of other tasks; see `Port.insert`."""
         if _goes_alone(documents):
             return await self._insert(role, documents)
-        if role not in self._open:
+        # One that is done is still open where its task was cancelled before it began.
+        if role not in self._open or self._open[role][1].done():
             batch = _Batch()
-            task = asyncio.create_task(self._send(role, batch))
+            # Not by `create_task`: in a loop with eager tasks it would begin right here.
+            task = asyncio.Task(self._send(role, batch))
             # Also when every task that waits for it has been cancelled, its error is looked at.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._open[role] = batch, task
