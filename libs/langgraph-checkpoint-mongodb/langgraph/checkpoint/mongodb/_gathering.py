@@ -82,7 +82,8 @@ class SyncGathering:
     def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         """Insert documents, with those of other threads; see `Port.insert`."""
         under_way = self._under_way[role]
-        if under_way.acquire(blocking=False):
+        # Those who wait already go first.
+        if role not in self._open and under_way.acquire(blocking=False):
             try:
                 return self._timed_insert(role, documents)
             finally:
