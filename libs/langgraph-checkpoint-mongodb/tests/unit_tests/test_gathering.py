@@ -418,6 +418,10 @@ class Threads:
         """Begin an insert."""
         return self._pool.submit(self.gathering.insert, role, documents)
 
+    def all_went_at_once(self) -> bool:
+        """Whether no insert was begun that waited, but for those told of by `begin`."""
+        return not self._added.acquire(blocking=False)
+
     def under_way(self, key: Any) -> tuple[Future[list[int]], Callable[[], None]]:
         """Begin an insert; return once the server has its command, with what lets it go."""
         let_go = self.server.hold(key)
@@ -482,6 +486,16 @@ def test_what_comes_while_a_near_server_works_goes_with_the_next_command(near: T
     let_go()
     assert [answer_of(one) for one in (first, *later)] == [[]] * 4
     assert near.server.sent == [[1], [2, 3, 4]]
+
+
+def test_after_that_the_way_is_free_again(near: Threads) -> None:
+    first, let_go = near.under_way(1)
+    later = near.begin(document(2))
+    let_go()
+    assert [answer_of(first), answer_of(later)] == [[], []]
+    assert answer_of(near.submit(document(3))) == []
+    assert near.all_went_at_once()
+    assert near.server.sent == [[1], [2], [3]]
 
 
 @pytest.mark.parametrize("answered", [False, True], ids=["not answered yet", "answered slowly"])
@@ -599,6 +613,21 @@ def test_a_lone_thread_that_fails_sends_nothing_again(near: Threads, error: Exce
     near.server.error = error
     assert answer_of(near.submit(document(1))) is error
     assert near.server.sent == [[1]]
+
+
+@pytest.mark.parametrize("error", [AutoReconnect("gone"), OperationFailure("refused")])
+def test_a_thread_that_waited_alone_and_fails_sends_nothing_again(
+    near: Threads, error: Exception
+) -> None:
+    first, let_go = near.under_way(1)
+    later = near.begin(document(2))
+    near.server.error = error
+    let_go()
+    assert [answer_of(first), answer_of(later)] == [error, error]
+    assert near.server.sent == [[1], [2]]
+    near.server.error = None
+    assert answer_of(near.submit(document(3))) == []
+    assert near.all_went_at_once()
 
 
 def test_after_a_failure_threads_go_together_again(near: Threads) -> None:
