@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pymongo
 import pytest
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
@@ -186,3 +187,39 @@ def test_writes_that_were_not_replicated_as_asked_are_told_to_every_conversation
     with fail_command(["insert"], app_name="concern", writeConcernError=concern):
         failed = at_once(face, conversations)
     assert all(isinstance(error, PyMongoError) for error in failed), failed
+
+
+def test_a_lone_write_that_was_not_replicated_as_asked_is_told_to_every_conversation(
+    make_face: MakeFace, fail_command: FailCommand
+) -> None:
+    face = make_face(client_kwargs={"appname": "concern"})
+    conversations, _ = writing_at_once(face, "a")
+    concern = {"code": 64, "errmsg": "waiting for replication timed out"}
+    with fail_command(["insert"], app_name="concern", writeConcernError=concern):
+        failed = at_once(face, conversations)
+    assert all(isinstance(error, PyMongoError) for error in failed), failed
+
+
+@pytest.mark.parametrize("face_kind", ["async"])
+def test_a_time_limit_of_one_task_is_not_that_of_another(
+    make_face: MakeFace, fail_command: FailCommand
+) -> None:
+    face = make_face(client_kwargs={"appname": "limited"})
+    face.setup()
+    saver: Any = face.saver
+
+    async def limited() -> None:
+        with pymongo.timeout(0.2):
+            await saver.aput_writes(thread("a", checkpoint_id="1"), [("x", 1)], "task")
+
+    async def free() -> None:
+        await saver.aput_writes(thread("b", checkpoint_id="1"), [("x", 1)], "task")
+
+    async def both() -> list[Any]:
+        return [*await asyncio.gather(limited(), free(), return_exceptions=True)]
+
+    slow = {"blockConnection": True, "blockTimeMS": 600}
+    with fail_command(["insert"], app_name="limited", mode={"times": 1}, **slow):
+        first, second = face.run(both())
+    assert isinstance(first, PyMongoError)
+    assert second is None

@@ -100,13 +100,14 @@ class AsyncPort:
 
     async def _insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         collection = self._collections[role]
-        try:
-            if len(documents) == 1:  # Spares the machinery of a bulk.
+        if len(documents) == 1:  # Spares the machinery of a bulk.
+            try:
                 await collection.insert_one(documents[0])
-            else:
-                await collection.insert_many(documents, ordered=False)
-        except DuplicateKeyError:
-            return [0]
+                return []
+            except DuplicateKeyError:
+                pass  # It does not tell whether the write concern failed, too: a bulk does.
+        try:
+            await collection.insert_many(documents, ordered=False)
         except BulkWriteError as error:
             return driver.duplicates(error)
         return []

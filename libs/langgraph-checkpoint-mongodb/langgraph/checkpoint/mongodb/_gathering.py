@@ -19,6 +19,15 @@ from pymongo.errors import ConnectionFailure
 from langgraph.checkpoint.mongodb._documents import Document
 from langgraph.checkpoint.mongodb._port import Role
 
+try:
+    from pymongo._csot import get_timeout
+except ImportError:  # The driver tells it nowhere else.
+
+    def get_timeout() -> float | None:
+        """What a driver knows that has no time limit for the calls of a context."""
+        return None
+
+
 __all__ = ["AsyncGathering", "SyncGathering"]
 
 # What is larger goes by itself: others should not wait for it.
@@ -56,6 +65,8 @@ def _of_own(taken: Sequence[int], own: range) -> list[int]:
 
 
 def _goes_alone(documents: Sequence[Document]) -> bool:
+    if get_timeout() is not None:
+        return True  # A `pymongo.timeout` of one call is not that of another.
     payloads = [value for one in documents for value in one.values() if type(value) is bytes]
     return sum(map(len, payloads)) > _BYTES
 
