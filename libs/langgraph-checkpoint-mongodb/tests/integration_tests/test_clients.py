@@ -438,3 +438,15 @@ def test_deleting_a_thread_leaves_nothing_of_it_and_all_of_others(
     left = {name: [one["thread_id"] for one in found] for name, found in contents(database).items()}
     assert left == {name: ["stays"] * 2 for name in left}
     assert len(left) == 3
+
+
+def test_a_thread_begins_where_reads_ask_for_more_members_than_writes(
+    make_face: MakeFace,
+) -> None:
+    for number in range(5):
+        kwargs = {"readConcernLevel": "majority", "w": 1}
+        chain = Chain(make_face(client_kwargs=kwargs), f"thread {number}")
+        for step in range(3):
+            chain.put({"n": step, "doc": f"{step}" * 10_000})
+        stored = values_of(make_face(), thread(f"thread {number}"))
+        assert stored == {"n": 2, "doc": "2" * 10_000}

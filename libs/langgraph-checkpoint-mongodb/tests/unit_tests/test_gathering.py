@@ -205,15 +205,16 @@ async def test_an_error_that_nobody_waits_for_is_not_reported_as_forgotten() -> 
     server = Server()
     server.error = AutoReconnect("gone")
     gathering = gathered(server)
-    task = asyncio.create_task(gathering.insert("writes", [document(1)]))
+    tasks = [asyncio.create_task(gathering.insert("writes", [document(key)])) for key in (1, 2)]
     await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    for task in tasks:
+        task.cancel()
+    cancelled = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in cancelled] == [asyncio.CancelledError] * 2
     for _ in range(5):  # The server answers, and the answer comes back.
         await asyncio.sleep(0)
-    assert server.sent == [[1]]
-    del task
+    assert server.sent == [[1, 2]]
+    del tasks, task
     gc.collect()
     assert reported == []
 
@@ -254,8 +255,22 @@ async def test_a_lost_connection_reaches_every_task_and_nothing_is_sent_again() 
     server = Server()
     server.error = AutoReconnect("gone")
     answers = await all_of(gathered(server), 0, 1, 2)
-    assert all(answer is server.error for answer in answers)
+    assert [(type(answer), str(answer)) for answer in answers] == [(AutoReconnect, "gone")] * 3
+    assert len({id(answer) for answer in answers}) == 3
     assert server.sent == [[0, 1, 2]]
+
+
+async def test_what_a_task_alone_wants_to_insert_is_not_sent_once_it_is_cancelled() -> None:
+    server = Server()
+    gathering = gathered(server)
+    task = asyncio.create_task(gathering.insert("writes", [document(1)]))
+    await asyncio.sleep(0)
+    task.cancel()
+    other = asyncio.create_task(gathering.insert("writes", [document(2)]))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await other == []
+    assert server.sent == [[2]]
 
 
 async def test_after_a_failure_tasks_go_together_again() -> None:

@@ -364,3 +364,14 @@ def test_each_thread_is_told_which_of_its_own_documents_were_taken(
         answers = [answer_of(one) for one in later]
     assert server.sent == [["first"], [key for keys in drawn for key in keys]]
     assert is_right(server, {("writes", key) for key in {*before, "first"}}, calls, answers)
+
+
+def test_documents_that_no_thread_is_left_to_send_are_waited_for_once(
+    near: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_gathering, "_WAIT_S", 0)
+    # As a fork leaves it, or an interrupt just before the sender began.
+    near.gathering._open["writes"] = _gathering._Batch(), threading.Event()
+    assert near.gathering.insert("writes", [document(1)]) == []
+    assert near.gathering._open == {}
+    assert near.server.sent == [[1]]

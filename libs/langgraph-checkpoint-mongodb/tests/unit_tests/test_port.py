@@ -10,8 +10,9 @@ import pytest
 from bson import SON
 from bson.codec_options import CodecOptions
 from pymongo import AsyncMongoClient, MongoClient
-from pymongo.errors import AutoReconnect, BulkWriteError
+from pymongo.errors import AutoReconnect, BulkWriteError, ExecutionTimeout, OperationFailure
 
+from langgraph.checkpoint.mongodb import _driver as driver
 from langgraph.checkpoint.mongodb._async_port import AsyncPort
 from langgraph.checkpoint.mongodb._port import Role, Update, Updated, run
 from langgraph.checkpoint.mongodb._sync_port import SyncPort
@@ -206,3 +207,26 @@ async def test_the_async_port_reads_beside_each_other() -> None:
 
 async def test_the_async_port_asks_for_the_limit_only_near_it() -> None:
     assert await async_port().document_limit(MB) >= MB
+
+
+# ------------------------------------------------------------------ joins
+
+OWN = {"thread_id": "Alice", "checkpoint_ns": "", "checkpoint_id": "1"}
+
+
+@pytest.mark.parametrize("other", [{"thread_id": "alice"}, {"checkpoint_ns": "a"}])
+def test_only_writes_of_the_checkpoint_itself_are_joined_to_it(other: dict[str, str]) -> None:
+    joined = [{**OWN, "pending_writes": [{**OWN, "idx": 0}, {**OWN, **other, "idx": 1}]}]
+    assert driver.unjoin(joined) == (OWN, [{**OWN, "idx": 0}])
+
+
+@pytest.mark.parametrize(
+    ("code", "joins"), [(4568, True), (10334, True), (11601, True), (40324, False), (28769, False)]
+)
+def test_joins_are_given_up_only_where_the_server_never_makes_them(code: int, joins: bool) -> None:
+    assert driver.joins_after(OperationFailure("no", code)) is joins
+
+
+def test_a_read_that_took_too_long_is_not_tried_another_way() -> None:
+    with pytest.raises(ExecutionTimeout):
+        driver.joins_after(ExecutionTimeout("too long", 50))

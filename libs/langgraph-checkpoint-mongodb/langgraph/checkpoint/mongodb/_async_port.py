@@ -13,6 +13,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 from pymongo.operations import IndexModel
+from pymongo.read_concern import ReadConcern
 
 from langgraph.checkpoint.mongodb import _driver as driver
 from langgraph.checkpoint.mongodb._documents import Document
@@ -78,7 +79,10 @@ class AsyncPort:
         collection = self._collections[role]
         if not self._native:
             return collection
-        return collection.with_options(read_preference=ReadPreference.PRIMARY)
+        # Also what a client reads by majority is there once it is acknowledged, by one member.
+        return collection.with_options(
+            read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("local")
+        )
 
     async def newest(
         self, query: Document, sort: Sequence[tuple[str, int]], *, fresh: bool = False
@@ -89,8 +93,8 @@ class AsyncPort:
             pipeline = driver.join_pipeline(query, sort, self._collections["writes"].name)
             try:
                 return driver.unjoin(await (await collection.aggregate(pipeline)).to_list(None))
-            except driver.cannot_join as error:
-                self._joins = driver.too_large_to_join(error)
+            except driver.CANNOT_JOIN as error:
+                self._joins = driver.joins_after(error)
         found = await self.find("checkpoints", query, ALL_FIELDS, sort=sort, most=1, fresh=fresh)
         return (found[0], None) if found else None
 

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bson.codec_options import CodecOptions
 from pymongo import UpdateOne
-from pymongo.errors import BulkWriteError, EncryptionError, OperationFailure
+from pymongo.errors import BulkWriteError, EncryptionError, ExecutionTimeout, OperationFailure
 
-from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._port import Role, Update, Updated
 
 __all__ = [
+    "CANNOT_JOIN",
     "UNASKED_BYTES",
     "USUAL_LIMIT",
     "WAIT_S",
     "as_operations",
-    "cannot_join",
     "duplicates",
     "find_arguments",
     "join_pipeline",
+    "joins_after",
     "stopped",
-    "too_large_to_join",
     "ttl_command",
     "unjoin",
     "with_plain_codec",
 ]
+
+logger = logging.getLogger(__name__)
 
 UNASKED_BYTES = 1024 * 1024
 """Below this the server's own limit needs no asking: none is known to be smaller."""
@@ -42,11 +45,12 @@ _DUPLICATE_KEY = 11000
 # How a server refuses the insert of a required update: a taken key, an impossible id.
 _REFUSED = frozenset({_DUPLICATE_KEY, 53})
 
-# How a server refuses a join that would not fit into one document.
-_TOO_LARGE = frozenset({4568, 10334, 17419, 17420})
+CANNOT_JOIN = (OperationFailure, EncryptionError)
+"""What a server, or a driver that encrypts fields, answers when a join is not to be had."""
 
-cannot_join = (OperationFailure, EncryptionError)
-"""What a server, or a driver that encrypts fields, answers when it is not to join."""
+# How a server says that it never joins: it cannot parse it, does not know or allow it, or not
+# into a sharded collection.
+_NEVER_JOINS = frozenset({9, 13, 59, 115, 303, 323, 28769, 40324})
 
 # No field of a checkpoint document has this name.
 _JOINED = "pending_writes"
@@ -134,8 +138,27 @@ def unjoin(found: Sequence[Document]) -> tuple[Document, list[Document]] | None:
     """The checkpoint and the pending writes that a join has found."""
     if not found:
         return None
-    return found[0], found[0].pop(_JOINED)
+    document = found[0]
+    # A collation of the first collection is that of the join, too, and another thread's id may
+    # be the same by it.
+    key = [document[name] for name in CheckpointKey._fields]
+    writes = [
+        one for one in document.pop(_JOINED) if [one[name] for name in CheckpointKey._fields] == key
+    ]
+    return document, writes
 
 
-def too_large_to_join(error: Exception) -> bool:
-    return isinstance(error, OperationFailure) and error.code in _TOO_LARGE
+def joins_after(error: Exception) -> bool:
+    """Whether another join is worth a try, after one that failed.
+
+    One that failed for its size, or for what happens now and then, tells nothing of the next.
+
+    Raises:
+        ExecutionTimeout: That is what failed; two finds would not be faster.
+    """
+    if isinstance(error, ExecutionTimeout):
+        raise error
+    joins = isinstance(error, OperationFailure) and error.code not in _NEVER_JOINS
+    if not joins:
+        logger.debug("Reads a checkpoint and its pending writes by two finds: %s", error)
+    return joins

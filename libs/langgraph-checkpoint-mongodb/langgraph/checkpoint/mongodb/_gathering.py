@@ -8,6 +8,7 @@ documents are stored. Every insert may be repeated: a key that is taken is no er
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 import threading
 import time
@@ -30,10 +31,10 @@ except ImportError:  # The driver tells it nowhere else.
 
 __all__ = ["AsyncGathering", "SyncGathering"]
 
-# What is larger goes by itself: others should not wait for it.
+# What has a larger payload goes by itself: others should not wait for it.
 _BYTES = 64 * 1024
 
-# A server that has answered faster is near: there the processor is what limits many threads,
+# A server that has once answered faster is near: there the processor is what limits many threads,
 # not the way, and one lets the command of another end, for so long, while more may gather.
 _NEAR_S = 0.002
 _PATIENCE_S = 0.003
@@ -119,10 +120,13 @@ class SyncGathering:
             own = batch.add(documents)
         if leads:
             self._send(role, batch, sent, own)
-        else:
-            sent.wait(_WAIT_S)
+        elif not sent.wait(_WAIT_S):
+            with self._lock:
+                # Whoever was to send it may be gone: no one else is to wait for it.
+                if role in self._open and self._open[role][0] is batch:
+                    del self._open[role]
         if batch.taken is None:
-            # What the others sent may be at fault.
+            # It took too long, or failed: for what the others sent, or for all, who learn it here.
             return self._insert(role, documents)
         return _of_own(batch.taken, own)
 
@@ -131,7 +135,8 @@ class SyncGathering:
         try:
             waited = under_way.acquire(timeout=_PATIENCE_S)
             with self._lock:
-                del self._open[role]
+                if role in self._open and self._open[role][0] is batch:
+                    del self._open[role]
             batch.taken = self._insert(role, batch.documents)
         except Exception as error:
             if batch.is_all(own) or isinstance(error, ConnectionFailure):
@@ -172,9 +177,18 @@ class AsyncGathering:
         try:
             # The others' documents go also when this task is cancelled.
             return _of_own(await asyncio.shield(sent), own)
+        except asyncio.CancelledError:
+            if batch.is_all(own):
+                if role in self._open and self._open[role][0] is batch:
+                    del self._open[role]
+                sent.cancel()
+            raise
         except Exception as error:
-            if batch.is_all(own) or isinstance(error, ConnectionFailure):
+            if batch.is_all(own):
                 raise
+            if isinstance(error, ConnectionFailure):
+                # Each has its own, to add notes and a traceback to.
+                raise copy.copy(error) from error
         # What the others sent may be at fault.
         return await self._insert(role, documents)
 

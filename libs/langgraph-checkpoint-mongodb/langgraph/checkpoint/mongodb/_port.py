@@ -89,7 +89,10 @@ class Port(Protocol):
         ...
 
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
-        """Insert documents; return the places of those whose key was already taken."""
+        """Insert documents; return the places of those whose key was already taken.
+
+        They may go together with those of other calls, and be sent twice; each gets an `_id`.
+        """
         ...
 
     async def update(self, role: Role, updates: Sequence[Update]) -> Updated:

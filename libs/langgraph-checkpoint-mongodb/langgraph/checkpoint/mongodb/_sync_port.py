@@ -11,6 +11,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 from pymongo.operations import IndexModel
+from pymongo.read_concern import ReadConcern
 
 from langgraph.checkpoint.mongodb import _driver as driver
 from langgraph.checkpoint.mongodb._documents import Document
@@ -60,7 +61,10 @@ class SyncPort:
         collection = self._collections[role]
         if not self._native:
             return collection
-        return collection.with_options(read_preference=ReadPreference.PRIMARY)
+        # Also what a client reads by majority is there once it is acknowledged, by one member.
+        return collection.with_options(
+            read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("local")
+        )
 
     async def newest(
         self, query: Document, sort: Sequence[tuple[str, int]], *, fresh: bool = False
@@ -71,8 +75,8 @@ class SyncPort:
             pipeline = driver.join_pipeline(query, sort, self._collections["writes"].name)
             try:
                 return driver.unjoin(list(collection.aggregate(pipeline)))
-            except driver.cannot_join as error:
-                self._joins = driver.too_large_to_join(error)
+            except driver.CANNOT_JOIN as error:
+                self._joins = driver.joins_after(error)
         found = await self.find("checkpoints", query, ALL_FIELDS, sort=sort, most=1, fresh=fresh)
         return (found[0], None) if found else None
 

@@ -287,7 +287,7 @@ class _SplitPut:
         return await commit(call, key, fields, relies_on=None)
 
     async def _all_stored(self, plan: Plan) -> bool:
-        """Whether the values of a checkpoint without a parent are there: once a thread."""
+        """Whether the values of a checkpoint without a parent are there: once a namespace."""
         wanted = {key for entry, _ in plan.written for key in entry.keys(self.key)}
         fields = {"_id": 0, **dict.fromkeys(VALUE_KEY, 1)}
         found = {
