@@ -68,6 +68,6 @@ def passes(workload: str, quick: bool, turns: int) -> list[Pass]:
         return [Pass(relayed=False, repeat=1)]
     turns = 1 if quick else turns
     plan = [Pass(relayed=True, repeat=1), Pass(relayed=False, repeat=turns)]
-    if workload in ("W3", "W6"):
+    if workload in ("W3", "W6") and not quick:
         plan.append(Pass(relayed=True, repeat=turns, latency_ms=5))
     return plan
