@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pymongo.errors import ConnectionFailure
 
@@ -30,6 +30,8 @@ except ImportError:  # The driver tells it nowhere else.
 
 
 __all__ = ["AsyncGathering", "SyncGathering"]
+
+_Sent = TypeVar("_Sent")
 
 # What has a larger payload goes by itself: others should not wait for it.
 _BYTES = 64 * 1024
@@ -70,6 +72,12 @@ def _goes_alone(documents: Sequence[Document]) -> bool:
         return True  # A `pymongo.timeout` of one call is not that of another.
     payloads = [value for one in documents for value in one.values() if type(value) is bytes]
     return sum(map(len, payloads)) > _BYTES
+
+
+def _close(opened: dict[Role, tuple[_Batch, _Sent]], role: Role, batch: _Batch) -> None:
+    """Let nothing more be added to a batch, unless it is closed already."""
+    if role in opened and opened[role][0] is batch:
+        del opened[role]
 
 
 class SyncGathering:
@@ -123,8 +131,7 @@ class SyncGathering:
         elif not sent.wait(_WAIT_S):
             with self._lock:
                 # Whoever was to send it may be gone: no one else is to wait for it.
-                if role in self._open and self._open[role][0] is batch:
-                    del self._open[role]
+                _close(self._open, role, batch)
         if batch.taken is None:
             # It took too long, or failed: for what the others sent, or for all, who learn it here.
             return self._insert(role, documents)
@@ -135,8 +142,7 @@ class SyncGathering:
         try:
             waited = under_way.acquire(timeout=_PATIENCE_S)
             with self._lock:
-                if role in self._open and self._open[role][0] is batch:
-                    del self._open[role]
+                _close(self._open, role, batch)
             batch.taken = self._insert(role, batch.documents)
         except Exception as error:
             if batch.is_all(own) or isinstance(error, ConnectionFailure):
@@ -179,8 +185,7 @@ class AsyncGathering:
             return _of_own(await asyncio.shield(sent), own)
         except asyncio.CancelledError:
             if batch.is_all(own):
-                if role in self._open and self._open[role][0] is batch:
-                    del self._open[role]
+                _close(self._open, role, batch)
                 sent.cancel()
             raise
         except Exception as error:

@@ -310,10 +310,11 @@ async def _writes(
     """The writes of these channels at all ancestors."""
     writes: dict[CheckpointKey, list[Document]] = {key: [] for key in path}
     for query in _writes_queries(path, chain):
+        namespace = path[0].namespace()
         query["channel"] = {"$in": list(dict.fromkeys(channels))}
         found = await call.io.find("writes", query, _WRITE_FIELDS, fresh=True)
         for document in found:
-            document.update(path[0].namespace())
+            document.update(namespace)
         found = [document for document in found if key_of(document) in writes]
         values = await read_values(call, filter(None, map(referred, found)), fresh=True)
         if missing := fill_writes(found, values):
