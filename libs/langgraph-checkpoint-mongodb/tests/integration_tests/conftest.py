@@ -11,6 +11,9 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
+from tests.face import Face, MakeFace
+from tests.support import CommandCounter
+
 COMMAND_NOT_FOUND = 59
 
 
@@ -36,6 +39,20 @@ class FailCommand(Protocol):
                 `closeConnection`, `blockConnection` and `blockTimeMS`, `writeConcernError`.
         """
         ...
+
+
+@pytest.fixture
+def counter() -> CommandCounter:
+    """Records a client's commands, once it is among its `event_listeners`."""
+    return CommandCounter()
+
+
+@pytest.fixture
+def counted(make_face: MakeFace, counter: CommandCounter) -> Face:
+    """A saver whose commands are counted, its indexes made."""
+    face = make_face(client_kwargs={"event_listeners": [counter]})
+    face.setup()
+    return face
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
-from tests.face import Face, MakeFace
+from tests.face import Face
 from tests.support import CommandCounter, checkpoint, insert_old_write, insert_whole, thread
 
 if not hasattr(BaseCheckpointSaver, "get_delta_channel_history"):
@@ -328,18 +328,6 @@ threads = itertools.count()
 
 
 # ---------------------------------------------------------------------- its cost
-
-
-@pytest.fixture
-def counter() -> CommandCounter:
-    return CommandCounter()
-
-
-@pytest.fixture
-def counted(make_face: MakeFace, counter: CommandCounter) -> Face:
-    face = make_face(client_kwargs={"event_listeners": [counter]})
-    face.setup()
-    return face
 
 
 @pytest.mark.parametrize(

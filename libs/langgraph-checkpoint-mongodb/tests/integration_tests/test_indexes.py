@@ -269,11 +269,6 @@ ENVELOPE = {"lsid", "txnNumber", "$clusterTime", "$db", "ordered", "$readPrefere
 
 
 @pytest.fixture
-def counter() -> CommandCounter:
-    return CommandCounter()
-
-
-@pytest.fixture
 def used(make_face: MakeFace, counter: CommandCounter, database: Data, mongod: None) -> Face:
     """A saver on a database with enough in it for the server to have a choice."""
     face = make_face(client_kwargs={"event_listeners": [counter]}, ttl=3600)

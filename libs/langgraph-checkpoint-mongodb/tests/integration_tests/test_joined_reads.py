@@ -27,19 +27,6 @@ STAGE_NOT_KNOWN = 40324
 INPUT = {"source": "input", "step": -1}
 
 
-@pytest.fixture
-def counter() -> CommandCounter:
-    return CommandCounter()
-
-
-@pytest.fixture
-def counted(make_face: MakeFace, counter: CommandCounter) -> Face:
-    """A saver whose commands are counted, its indexes made."""
-    face = make_face(client_kwargs={"event_listeners": [counter]})
-    face.setup()
-    return face
-
-
 def pending(face: Face, config: RunnableConfig) -> list[Any]:
     found = face.get_tuple(config)
     assert found is not None

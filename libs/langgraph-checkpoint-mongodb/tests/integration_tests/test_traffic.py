@@ -21,17 +21,6 @@ LARGE = b"v" * 100_000
 STEPS = 20
 
 
-@pytest.fixture
-def counter() -> CommandCounter:
-    return CommandCounter()
-
-
-@pytest.fixture
-def counted(make_face: MakeFace, counter: CommandCounter) -> Face:
-    """A saver whose commands are counted."""
-    return make_face(client_kwargs={"event_listeners": [counter]})
-
-
 # ---------------------------------------------------------------------- commands a step
 
 
