@@ -53,7 +53,7 @@ class Outcome:
         if not runs:
             return None
         if is_time(figure):
-            return max(runs) if figure.endswith("per_s") else min(runs)
+            return max(runs) if "_per_s_" in f"{figure}_" else min(runs)
         return median(runs)
 
     def ratio(self, figure: str, other: Outcome) -> float | None:

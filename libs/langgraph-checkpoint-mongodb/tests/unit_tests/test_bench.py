@@ -91,6 +91,14 @@ def test_a_promise_about_a_count_is_judged_on_the_median() -> None:
     assert verdict.missed_by == pytest.approx(1.2)
 
 
+def test_the_best_turn_of_a_rate_is_the_highest() -> None:
+    runs = {"node_steps_per_s": [300.0, 400.0], "node_steps_per_s_at_5ms": [200.0, 100.0]}
+    ours = Outcome("W6", Contestant("ours", "sync"), {**runs, "cpu_ms_per_step": [2.0, 1.0]})
+    assert ours.value("node_steps_per_s") == 400
+    assert ours.value("node_steps_per_s_at_5ms") == 200
+    assert ours.value("cpu_ms_per_step") == 1
+
+
 def test_a_ratio_of_times_compares_the_best_turns() -> None:
     ours = Outcome("W2", Contestant("ours", "async"), {"ms_per_turn": [40, 15, 30]})
     theirs = Outcome("W2", Contestant("0.5.1", "async"), {"ms_per_turn": [20, 10, 90]})
