@@ -15,7 +15,7 @@ from langgraph.checkpoint.mongodb._commit import DOOMED
 from langgraph.checkpoint.mongodb._documents import Document
 from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Call, Role
-from langgraph.checkpoint.mongodb._queries import KEY_FIELDS, checked
+from langgraph.checkpoint.mongodb._queries import ALL_FIELDS, KEY_FIELDS, checked
 from langgraph.checkpoint.mongodb._reading import key_of
 from langgraph.checkpoint.mongodb._retention import delete_thread
 from langgraph.checkpoint.mongodb._ttl import now, value_stamp
@@ -108,7 +108,9 @@ async def _copy_in_batches(call: Call, role: Role, query: Document, changes: Doc
     while ids:
         batch = {"_id": {"$in": ids[:_BATCH]}}
         # One batch of the server's at a time: at most 16 MB pass through here.
-        documents = await call.io.find(role, batch, {}, sort=[("_id", 1)], most=_BATCH, fresh=True)
+        documents = await call.io.find(
+            role, batch, ALL_FIELDS, sort=[("_id", 1)], most=_BATCH, fresh=True
+        )
         if not documents:
             ids = ids[_BATCH:]
             continue

@@ -101,7 +101,9 @@ def find_arguments(
     most: int,
     native: bool,
 ) -> dict[str, Any]:
-    arguments: dict[str, Any] = {"filter": query, "projection": fields}
+    arguments: dict[str, Any] = {"filter": query}
+    if fields:
+        arguments["projection"] = fields
     if sort:
         arguments["sort"] = list(sort)
     if most:

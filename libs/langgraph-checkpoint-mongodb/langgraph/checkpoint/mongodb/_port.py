@@ -63,7 +63,7 @@ class Port(Protocol):
         Args:
             role: The collection.
             query: The query.
-            fields: The projection.
+            fields: The projection; empty for all fields.
             sort: The order.
             most: With a number, at most that many, and only as many as the server
                 sends in one batch; all of them with 0.

@@ -39,8 +39,8 @@ NEWEST_FIRST: Sort = [("checkpoint_id", -1)]
 NEWEST_OF_ROOT_FIRST: Sort = [("checkpoint_ns", 1), ("checkpoint_id", -1)]
 """For a query on a thread: the root namespace sorts before all others."""
 
-# What is read whole: the fields left out would cost more to name than to fetch.
-ALL_FIELDS: Document = {"_id": 0}
+# What is read whole: to leave out its `_id`, even, a server copies a document of any size first.
+ALL_FIELDS: Document = {}
 KEY_FIELDS: Document = {"_id": 0, "thread_id": 1, "checkpoint_ns": 1, "checkpoint_id": 1}
 PARENT_FIELDS: Document = {
     **KEY_FIELDS,
