@@ -461,6 +461,41 @@ def test_retention_of_many_delta_checkpoints_takes_few_commands(
     assert len(counted.list(thread())) == 25
 
 
+@pytest.mark.parametrize("since", [1, 20, 200])
+def test_a_checkpoint_that_was_read_tells_how_far_its_history_reaches(
+    counted: Face, counter: CommandCounter, since: int
+) -> None:
+    chain = DeltaThread(counted)
+    for number in range(30):
+        chain.step({"log": [number]})
+    chain.step({"log": ["kept"]}, {"log": DeltaSnapshot(["seed"])})
+    for number in range(since):
+        chain.step({"log": [number]})
+    last = chain.config
+    assert counted.get_tuple(thread()) is not None
+    with counter.recording():
+        entry = counted.get_delta_channel_history(config=last, channels=["log"])["log"]
+    assert written(entry) == ["kept", *range(since - 1)]
+    # The ancestors, the seed, their writes, and whether the checkpoint is still there.
+    assert counter.names == ["find"] * 4
+    assert counter.commands[0].document["limit"] - since in range(2, 6)
+
+
+@pytest.mark.parametrize(
+    "counters", [{"log": 7}, {"log": ["7", "7"]}, {"log": (1, 0)}, {"log": (1, -9)}, [7], "7", {}]
+)
+def test_counters_of_another_form_do_not_hide_the_history(face: Face, counters: Any) -> None:
+    chain = DeltaThread(face)
+    chain.step({"log": ["kept"]}, {"log": DeltaSnapshot(["seed"])})
+    chain.step({"log": [1]})
+    parent = chain.config
+    metadata: dict[str, Any] = {"source": "loop", "step": 0, COUNTERS: counters}
+    last = face.put(parent, checkpoint({}, chain.versions), metadata, {})
+    assert face.get_tuple(thread())
+    entry = history(face, last, "log")["log"]
+    assert written(entry) == ["kept", 1]
+
+
 # ---------------------------------------------------------------------- a real graph
 
 

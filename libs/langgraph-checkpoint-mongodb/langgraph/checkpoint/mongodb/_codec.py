@@ -81,9 +81,10 @@ class Codec:
 
 def native_metadata(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """The keys of a dict in a document's metadata that are stored natively."""
+    # As the driver reads them: a look at the type `Mapping` would take longer than all else.
     metadata = document.get("metadata")
-    item = metadata.get(key) if isinstance(metadata, Mapping) else None
-    return item if isinstance(item, Mapping) else {}
+    item = metadata.get(key) if isinstance(metadata, dict) else None
+    return item if isinstance(item, dict) else {}
 
 
 def native_size(value: Any) -> int | None:

@@ -42,6 +42,8 @@ class Parent:
         stored: Whether the checkpoint exists.
         digests: Large items of the graph's input that it holds, by digest.
         rekeyed: Which put gave its values other keys, None when none did.
+        steps: How many steps back the snapshot lies that its delta channels are rebuilt
+            from; None when there are none, or it was not read.
     """
 
     layout: int
@@ -50,6 +52,7 @@ class Parent:
     stored: bool = True
     digests: Mapping[bytes, ManifestEntry] = field(default_factory=dict)
     rekeyed: ObjectId | None = None
+    steps: int | None = None
 
     @classmethod
     def of(cls, document: Document) -> Parent:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -17,6 +17,7 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 
 from langgraph.checkpoint.mongodb._codec import Codec
 from langgraph.checkpoint.mongodb._commit import VISIBLE
+from langgraph.checkpoint.mongodb._compat import steps_since_snapshot
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     CheckpointKey,
@@ -128,8 +129,11 @@ async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | Non
         found = Found.of(document)
         joined = None if writes is None else {found.key: writes}
         if whole := await complete(call, [found], writes=joined):
-            call.io.memory.remember(whole[0].key, whole[0].parent)
-            return await decode(call, whole[0])
+            read = await decode(call, whole[0])
+            steps = steps_since_snapshot(read.metadata)
+            parent = whole[0].parent if steps is None else replace(whole[0].parent, steps=steps)
+            call.io.memory.remember(whole[0].key, parent)
+            return read
         if checkpoint_id is not None:
             break
         # Removed meanwhile. A prune removes the newest when there is a newer one.

@@ -53,9 +53,9 @@ class SyncPort:
     ) -> list[Document]:
         """See `Port`."""
         collection = self._primary(role) if fresh else self._collections[role]
-        return list(
-            collection.find(**driver.find_arguments(query, fields, sort, most, self._native))
-        )
+        cursor = collection.find(**driver.find_arguments(query, fields, sort, most, self._native))
+        # Batch by batch takes a fraction of the time of one by one.
+        return cursor.to_list() if self._native else list(cursor)
 
     def _primary(self, role: Role) -> Collection[Document]:
         collection = self._collections[role]
