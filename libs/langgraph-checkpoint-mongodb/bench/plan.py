@@ -24,6 +24,11 @@ def is_time(figure: str) -> bool:
     return bool({"ms", "us", "s"} & set(figure.split("_")))
 
 
+def is_rate(figure: str) -> bool:
+    """Tell whether a figure is a speed, the higher the better."""
+    return "_per_s_" in f"{figure}_"
+
+
 def is_measured(figure: str) -> bool:
     """Tell whether a figure varies from run to run; the others are counts."""
     return is_time(figure) or "memory" in figure

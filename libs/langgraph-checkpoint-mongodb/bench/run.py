@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 
 from bench.environments import interpreter
 from bench.job import Job
-from bench.plan import Pass, is_time
+from bench.plan import Pass, is_rate, is_time
 from bench.servers import Server
 
 ENTRY = Path(__file__).with_name("_worker_entry.py")
@@ -53,7 +53,7 @@ class Outcome:
         if not runs:
             return None
         if is_time(figure):
-            return max(runs) if "_per_s_" in f"{figure}_" else min(runs)
+            return max(runs) if is_rate(figure) else min(runs)
         return median(runs)
 
     def ratio(self, figure: str, other: Outcome) -> float | None:

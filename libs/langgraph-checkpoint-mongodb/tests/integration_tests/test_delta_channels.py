@@ -92,7 +92,7 @@ class DeltaThread:
         metadata: dict[str, Any] = {"source": "loop", "step": 0}
         counted = {channel: (n, n) for channel, n in self.counted.items() if n}
         # langgraph counts the steps of every delta channel, written or not.
-        counted |= dict.fromkeys(self.silent, (0, 1))
+        counted |= dict.fromkeys(self.silent, (0, 4000))
         if self.counters and counted:
             metadata[COUNTERS] = counted
         self.config = self.face.put(self.config, checkpoint(stored, self.versions), metadata, new)
@@ -466,6 +466,7 @@ def test_a_checkpoint_that_was_read_tells_how_far_its_history_reaches(
     counted: Face, counter: CommandCounter, since: int
 ) -> None:
     chain = DeltaThread(counted)
+    chain.silent = ("never written",)
     for number in range(30):
         chain.step({"log": [number]})
     chain.step({"log": ["kept"]}, {"log": DeltaSnapshot(["seed"])})
@@ -487,13 +488,36 @@ def test_a_checkpoint_that_was_read_tells_how_far_its_history_reaches(
 def test_counters_of_another_form_do_not_hide_the_history(face: Face, counters: Any) -> None:
     chain = DeltaThread(face)
     chain.step({"log": ["kept"]}, {"log": DeltaSnapshot(["seed"])})
-    chain.step({"log": [1]})
-    parent = chain.config
+    for number in range(12):
+        chain.step({"log": [number]})
     metadata: dict[str, Any] = {"source": "loop", "step": 0, COUNTERS: counters}
-    last = face.put(parent, checkpoint({}, chain.versions), metadata, {})
-    assert face.get_tuple(thread())
-    entry = history(face, last, "log")["log"]
-    assert written(entry) == ["kept", 1]
+    last = face.put(chain.config, checkpoint({}, chain.versions), metadata, {})
+    assert face.get_tuple(last)
+    found = face.get_delta_channel_history(config=last, channels=["log"])
+    assert written(found["log"]) == ["kept", *range(12)]
+    assert found == by_the_base_class(face, last, ["log"])
+
+
+def test_forks_between_its_ancestors_do_not_cut_a_history(
+    counted: Face, counter: CommandCounter
+) -> None:
+    chain = DeltaThread(counted)
+    chain.step({"log": ["kept"]}, {"log": DeltaSnapshot(["seed"])})
+    trunk = chain.config
+    for number in range(20):
+        chain.step({"log": [number]})
+        trunk, fork = chain.config, chain.counted.copy()
+        for beside in range(3):
+            chain.config = trunk
+            chain.step({"log": [f"{number} beside {beside}"]})
+        chain.config, chain.counted = trunk, fork
+    last = chain.step({})
+    assert counted.get_tuple(last)
+    with counter.recording():
+        found = counted.get_delta_channel_history(config=last, channels=["log"])
+    assert written(found["log"]) == ["kept", *range(20)]
+    # The page after one that was too short is no longer than a first one else.
+    assert [one.document["limit"] for one in counter.commands[:2]] == [24, 128]
 
 
 # ---------------------------------------------------------------------- a real graph

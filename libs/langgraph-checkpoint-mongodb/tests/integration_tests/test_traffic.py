@@ -149,8 +149,6 @@ def test_a_checkpoint_takes_two_reads(counted: Face, counter: CommandCounter, na
         found = counted.get_tuple(config if named else thread())
     assert counter.names == ["aggregate", "find"]
     assert counter.commands[1].collection == "checkpoint_channel_values"
-    # Without a projection: for one, the server copies each document before it sends it.
-    assert "projection" not in counter.commands[1].document
     assert found is not None
     assert found.pending_writes == [("task", "a", 1)]
 
@@ -166,6 +164,24 @@ def test_a_checkpoint_whose_values_are_inline_takes_one(
     assert counter.names == ["aggregate"]
     assert found is not None
     assert found.pending_writes == [("task", "a", 1)]
+
+
+def test_whole_documents_are_read_without_a_projection(
+    counted: Face, counter: CommandCounter
+) -> None:
+    config = Chain(counted).put({"a": 0, "docs": LARGE})
+    counted.put_writes(config, [("a", 1)], "task")
+    with counter.recording():
+        counted.get_tuple(config)
+        counted.list(thread())
+    finds = [one for one in counter.commands if one.name == "find"]
+    assert {one.collection for one in finds} == {
+        "checkpoints",
+        "checkpoint_channel_values",
+        "checkpoint_writes",
+    }
+    # For one that leaves out a field, the server copies each document before it sends it.
+    assert not any("projection" in one.document for one in finds)
 
 
 def test_a_thread_that_is_not_there_takes_one_read(counted: Face, counter: CommandCounter) -> None:

@@ -11,7 +11,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver, _history
 from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
+from langgraph.checkpoint.mongodb._documents import LAYOUT, CheckpointKey, Document
+from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._port import Role
 from langgraph.checkpoint.mongodb._queries import config_of
 from tests.support import thread
@@ -27,7 +28,8 @@ def _small_pages() -> Iterator[None]:
     """Walks over a few checkpoints turn as many pages as those over thousands."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_history, "_FIRST_PAGE", 2)
-        patched.setattr(_history, "_NEXT_PAGE", 2)
+        patched.setattr(_history, "_NEXT_PAGE", 3)
+        patched.setattr(_history, "_BESIDE_STEPS", 1)
         patched.setattr(_history, "_AT_FIRST", 2)
         patched.setattr(_history, "_IDS_PER_QUERY", 2)
         yield
@@ -61,6 +63,19 @@ def test_the_walk_finds_what_the_base_class_finds(
         ids = data.draw(st.permutations(ids))
     for key in build(saver, nodes, ids, layout=layout):
         assert history(saver, key) == by_default(saver, key)
+
+
+@settings(max_examples=40)
+@given(shapes(), st.dictionaries(st.sampled_from(CHANNELS), st.integers(-3, 12)))
+def test_what_is_remembered_of_its_length_does_not_change_a_history(
+    nodes: list[Node], steps: dict[str, int]
+) -> None:
+    saver = mongomock_saver()
+    for key in build(saver, nodes):
+        expected = by_default(saver, key)
+        saver._port.memory.remember(key, Parent(LAYOUT, {}, steps=steps))
+        assert history(saver, key) == expected
+        assert history(saver, key, CHANNELS[0]) == {CHANNELS[0]: expected[CHANNELS[0]]}
 
 
 @settings(max_examples=40)

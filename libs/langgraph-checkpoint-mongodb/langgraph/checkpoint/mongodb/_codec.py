@@ -81,7 +81,8 @@ class Codec:
 
 def native_metadata(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """The keys of a dict in a document's metadata that are stored natively."""
-    # As the driver reads them: a look at the type `Mapping` would take longer than all else.
+    # Plain dicts, as the ports read them. This runs for every ancestor, and to ask for a
+    # `Mapping` would take longer than the rest.
     metadata = document.get("metadata")
     item = metadata.get(key) if isinstance(metadata, dict) else None
     return item if isinstance(item, dict) else {}

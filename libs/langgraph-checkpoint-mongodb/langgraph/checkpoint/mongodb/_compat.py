@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import langgraph.checkpoint.serde.types as _types
 
@@ -21,18 +20,20 @@ DeltaSnapshot: type = getattr(_types, "_DeltaSnapshot", _NoSnapshot)
 """The stored value of a `DeltaChannel`."""
 
 
-def steps_since_snapshot(metadata: Mapping[str, Any]) -> int | None:
-    """How many steps back the oldest snapshot lies that delta channels are rebuilt from.
+def steps_since_snapshot(counters: object) -> dict[str, int]:
+    """How many steps back the last snapshots of delta channels lie.
 
-    A hint: LangGraph calls the contents of its counters unsettled.
+    A hint at most: LangGraph calls the contents of its counters unsettled.
 
     Args:
-        metadata: A checkpoint's metadata; its counters are updates and steps, by channel.
+        counters: The counters in a checkpoint's metadata: updates and steps, by channel.
 
     Returns:
-        The number of steps; None when nothing is rebuilt, or the counters say it otherwise.
+        The steps by channel; counters of another form are left out.
     """
-    counters = metadata.get(COUNTERS)
-    pairs = counters.values() if isinstance(counters, Mapping) else ()
-    steps = (pair[1] for pair in pairs if isinstance(pair, (tuple, list)) and len(pair) == 2)
-    return max((one for one in steps if isinstance(one, int)), default=None)
+    pairs = counters.items() if isinstance(counters, Mapping) else ()
+    return {
+        channel: pair[1]
+        for channel, pair in pairs
+        if isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[1], int)
+    }

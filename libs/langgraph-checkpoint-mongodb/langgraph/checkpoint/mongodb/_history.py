@@ -74,7 +74,7 @@ _WRITE_FIELDS: Document = {
 _FIRST_PAGE = 128
 _NEXT_PAGE = 1024
 
-# Beside those steps: the checkpoint itself, the one with the snapshot, the graph's input.
+# Beside the steps since a snapshot: the checkpoint that holds it, and a little to spare.
 _BESIDE_STEPS = 4
 
 # Checkpoint documents fetched at a time, of the whole layout one to begin with.
@@ -95,7 +95,8 @@ async def get_delta_channel_history(
     walk = Walk(call, chain, channels)
     key = CheckpointKey(thread_id, checkpoint_ns, checkpoint_id or "")
     known = call.io.memory.parent(key)
-    target = await chain.start(checkpoint_id, known.steps if known else None)
+    steps = [known.steps.get(channel) for channel in channels] if known else [None]
+    target = await chain.start(checkpoint_id, steps)
     if target is None:
         if known:
             raise _removed(key, channels)
@@ -130,22 +131,31 @@ class Chain:
         self._call, self._namespace = call, namespace
         self._known: dict[str, Document] = {one["checkpoint_id"]: one for one in known}
         self._oldest: str | None = None
+        self._page_size = _NEXT_PAGE
         self._whole: dict[str, Document] = {}
         self._fetching = _AT_FIRST
 
-    async def start(self, checkpoint_id: str | None, steps: int | None = None) -> Document | None:
+    async def start(
+        self, checkpoint_id: str | None, steps: Sequence[int | None]
+    ) -> Document | None:
         """The checkpoint that a walk starts from; for None the newest that readers see.
 
         Args:
             checkpoint_id: Its id.
-            steps: How far the walk will come, if that is known.
+            steps: How far the walk probably comes for each channel; None where that is
+                not known.
         """
         if checkpoint_id is None:
             newest = await self._page(VISIBLE, 1)
             if not newest:
                 return None
             checkpoint_id = newest[0]["checkpoint_id"]
-        most = _FIRST_PAGE if steps is None else min(max(steps, 0) + _BESIDE_STEPS, _NEXT_PAGE)
+        known = [one for one in steps if one is not None]
+        most = _FIRST_PAGE
+        if len(known) == len(steps):
+            most = min(max(0, *known) + _BESIDE_STEPS, _NEXT_PAGE)
+        # Forks lie between, perhaps, so that it was too short: that is no reason for a long one.
+        self._page_size = _FIRST_PAGE if most < _FIRST_PAGE else _NEXT_PAGE
         page = await self._page({"checkpoint_id": {"$lte": checkpoint_id}}, most)
         return page[0] if page and page[0]["checkpoint_id"] == checkpoint_id else None
 
@@ -155,10 +165,6 @@ class Chain:
         between = sum(oldest <= checkpoint_id <= newest for checkpoint_id in self._known)
         return between <= 2 * len(path)
 
-    def known(self, checkpoint_id: str) -> Document | None:
-        """One checkpoint, if it was read already: of hundreds, all but one or two."""
-        return self._known.get(checkpoint_id)
-
     async def get(self, checkpoint_id: str) -> Document | None:
         """One checkpoint; None when it is not stored."""
         while checkpoint_id not in self._known:
@@ -166,7 +172,8 @@ class Chain:
                 # Ids grow along a chain; one that does not is looked up by itself.
                 await self._page({"checkpoint_id": checkpoint_id}, 1)
                 return self._known.get(checkpoint_id)
-            page = await self._page({"checkpoint_id": {"$lt": self._oldest}}, _NEXT_PAGE)
+            page = await self._page({"checkpoint_id": {"$lt": self._oldest}}, self._page_size)
+            self._page_size = _NEXT_PAGE
             if not page:
                 self._oldest = None
                 return None
@@ -252,7 +259,7 @@ class Walk:
             if not parent_id or parent_id in seen:
                 return
             seen.add(parent_id)
-            document = self._chain.known(parent_id) or await self._chain.get(parent_id)
+            document = await self._chain.get(parent_id)
             if document is None:
                 return
             self._oldest = document

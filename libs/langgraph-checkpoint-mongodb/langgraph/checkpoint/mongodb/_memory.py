@@ -1,4 +1,4 @@
-"""What a saver remembers of its threads, to spare the read before a write.
+"""What a saver remembers of its threads, to spare the read before a write, or a second one.
 
 Bounded, shared by the clones of a saver, and never trusted for a value's existence: a
 checkpoint that carries values over proves in the same command that its parent is still
@@ -32,7 +32,7 @@ _ENTRIES = 65536
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """What a put needs to know of the checkpoint it follows.
+    """What is worth knowing of a checkpoint: for a put that follows it, and for its history.
 
     Attributes:
         layout: The layout that the thread goes on in.
@@ -42,8 +42,8 @@ class Parent:
         stored: Whether the checkpoint exists.
         digests: Large items of the graph's input that it holds, by digest.
         rekeyed: Which put gave its values other keys, None when none did.
-        steps: How many steps back the snapshot lies that its delta channels are rebuilt
-            from; None when there are none, or it was not read.
+        steps: How many steps back the last snapshots of its delta channels lie, by channel,
+            as it says itself: a hint.
     """
 
     layout: int
@@ -52,7 +52,7 @@ class Parent:
     stored: bool = True
     digests: Mapping[bytes, ManifestEntry] = field(default_factory=dict)
     rekeyed: ObjectId | None = None
-    steps: int | None = None
+    steps: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, document: Document) -> Parent:

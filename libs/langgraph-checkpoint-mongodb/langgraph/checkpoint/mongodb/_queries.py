@@ -39,7 +39,7 @@ NEWEST_FIRST: Sort = [("checkpoint_id", -1)]
 NEWEST_OF_ROOT_FIRST: Sort = [("checkpoint_ns", 1), ("checkpoint_id", -1)]
 """For a query on a thread: the root namespace sorts before all others."""
 
-# What is read whole: to leave out its `_id`, even, a server copies a document of any size first.
+# No projection, so `_id` comes, too: to leave it out, the server would copy each document.
 ALL_FIELDS: Document = {}
 KEY_FIELDS: Document = {"_id": 0, "thread_id": 1, "checkpoint_ns": 1, "checkpoint_id": 1}
 PARENT_FIELDS: Document = {

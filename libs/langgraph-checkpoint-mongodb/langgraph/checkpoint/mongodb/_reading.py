@@ -15,9 +15,9 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 
-from langgraph.checkpoint.mongodb._codec import Codec
+from langgraph.checkpoint.mongodb._codec import Codec, native_metadata
 from langgraph.checkpoint.mongodb._commit import VISIBLE
-from langgraph.checkpoint.mongodb._compat import steps_since_snapshot
+from langgraph.checkpoint.mongodb._compat import COUNTERS, steps_since_snapshot
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     CheckpointKey,
@@ -129,16 +129,21 @@ async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | Non
         found = Found.of(document)
         joined = None if writes is None else {found.key: writes}
         if whole := await complete(call, [found], writes=joined):
-            read = await decode(call, whole[0])
-            steps = steps_since_snapshot(read.metadata)
-            parent = whole[0].parent if steps is None else replace(whole[0].parent, steps=steps)
-            call.io.memory.remember(whole[0].key, parent)
-            return read
+            call.io.memory.remember(whole[0].key, _remembered(call, whole[0]))
+            return await decode(call, whole[0])
         if checkpoint_id is not None:
             break
         # Removed meanwhile. A prune removes the newest when there is a newer one.
         first = await call.io.newest(query, NEWEST_FIRST, fresh=True)
     return None
+
+
+def _remembered(call: Call, found: Found) -> Parent:
+    """What to remember of a checkpoint that was read."""
+    if not native_metadata(found.document, COUNTERS):
+        return found.parent
+    counters = call.codec.loads_metadata_item(found.document, COUNTERS)
+    return replace(found.parent, steps=steps_since_snapshot(counters))
 
 
 async def _first(call: Call, query: Document) -> tuple[Document, list[Document] | None] | None:

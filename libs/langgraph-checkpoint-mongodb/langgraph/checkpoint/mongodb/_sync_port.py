@@ -54,8 +54,13 @@ class SyncPort:
         """See `Port`."""
         collection = self._primary(role) if fresh else self._collections[role]
         cursor = collection.find(**driver.find_arguments(query, fields, sort, most, self._native))
-        # Batch by batch takes a fraction of the time of one by one.
-        return cursor.to_list() if self._native else list(cursor)
+        return self._all(cursor)
+
+    def _all(self, cursor: Any) -> list[Document]:
+        # Batch by batch takes a fraction of the time of one by one. And a client's `timeoutMS`
+        # holds for all batches together, as it does in the async port.
+        found: list[Document] = cursor.to_list() if self._native else list(cursor)
+        return found
 
     def _primary(self, role: Role) -> Collection[Document]:
         collection = self._collections[role]
@@ -74,7 +79,7 @@ class SyncPort:
             collection = self._primary("checkpoints") if fresh else self._collections["checkpoints"]
             pipeline = driver.join_pipeline(query, sort, self._collections["writes"].name)
             try:
-                return driver.unjoin(list(collection.aggregate(pipeline)))
+                return driver.unjoin(self._all(collection.aggregate(pipeline)))
             except driver.CANNOT_JOIN as error:
                 self._joins = driver.joins_after(error)
         found = await self.find("checkpoints", query, ALL_FIELDS, sort=sort, most=1, fresh=fresh)
@@ -127,7 +132,7 @@ class SyncPort:
 
     async def aggregate(self, role: Role, pipeline: Sequence[Document]) -> list[Document]:
         """See `Port`."""
-        return list(self._primary(role).aggregate(list(pipeline)))
+        return self._all(self._primary(role).aggregate(list(pipeline)))
 
     async def indexes(self, role: Role) -> dict[str, Document]:
         """See `Port`."""
