@@ -74,8 +74,8 @@ _WRITE_FIELDS: Document = {
 _FIRST_PAGE = 128
 _NEXT_PAGE = 1024
 
-# Beside the steps since a snapshot: the checkpoint that holds it, and a little to spare.
-_BESIDE_STEPS = 4
+# Beside the steps since a snapshot: the checkpoint that holds it, and some that forks left there.
+_BESIDE_STEPS = 32
 
 # Checkpoint documents fetched at a time, of the whole layout one to begin with.
 _AT_FIRST = 8
@@ -154,7 +154,7 @@ class Chain:
         most = _FIRST_PAGE
         if len(known) == len(steps):
             most = min(max(0, *known) + _BESIDE_STEPS, _NEXT_PAGE)
-        # Forks lie between, perhaps, so that it was too short: that is no reason for a long one.
+        # More of them lie between, perhaps: no reason for a long page.
         self._page_size = _FIRST_PAGE if most < _FIRST_PAGE else _NEXT_PAGE
         page = await self._page({"checkpoint_id": {"$lte": checkpoint_id}}, most)
         return page[0] if page and page[0]["checkpoint_id"] == checkpoint_id else None
