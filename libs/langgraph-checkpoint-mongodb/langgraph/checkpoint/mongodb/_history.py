@@ -124,12 +124,15 @@ class Chain:
     Args:
         call: What the call works with.
         namespace: The query for thread and namespace.
-        known: Those of its checkpoints that were read already.
+        read: Those of its checkpoints that were read already.
+
+    Attributes:
+        known: All that were read, by id.
     """
 
-    def __init__(self, call: Call, namespace: Document, known: Iterable[Document] = ()) -> None:
+    def __init__(self, call: Call, namespace: Document, read: Iterable[Document] = ()) -> None:
         self._call, self._namespace = call, namespace
-        self._known: dict[str, Document] = {one["checkpoint_id"]: one for one in known}
+        self.known: dict[str, Document] = {one["checkpoint_id"]: one for one in read}
         self._oldest: str | None = None
         self._page_size = _NEXT_PAGE
         self._whole: dict[str, Document] = {}
@@ -162,22 +165,22 @@ class Chain:
     def is_mostly(self, path: Sequence[CheckpointKey]) -> bool:
         """Whether half of what lies between the ends of a path, as far as known, is on it."""
         newest, oldest = path[0].checkpoint_id, path[-1].checkpoint_id
-        between = sum(oldest <= checkpoint_id <= newest for checkpoint_id in self._known)
+        between = sum(oldest <= checkpoint_id <= newest for checkpoint_id in self.known)
         return between <= 2 * len(path)
 
     async def get(self, checkpoint_id: str) -> Document | None:
         """One checkpoint; None when it is not stored."""
-        while checkpoint_id not in self._known:
+        while checkpoint_id not in self.known:
             if self._oldest is None or checkpoint_id >= self._oldest:
                 # Ids grow along a chain; one that does not is looked up by itself.
                 await self._page({"checkpoint_id": checkpoint_id}, 1)
-                return self._known.get(checkpoint_id)
+                return self.known.get(checkpoint_id)
             page = await self._page({"checkpoint_id": {"$lt": self._oldest}}, self._page_size)
             self._page_size = _NEXT_PAGE
             if not page:
                 self._oldest = None
                 return None
-        return self._known[checkpoint_id]
+        return self.known[checkpoint_id]
 
     async def _page(self, bound: Document, most: int) -> list[Document]:
         page = await self._call.io.find(
@@ -188,7 +191,7 @@ class Chain:
         )
         for document in page:
             document.update(self._namespace)
-            self._known[document["checkpoint_id"]] = document
+            self.known[document["checkpoint_id"]] = document
         if page and most > 1:
             self._oldest = page[-1]["checkpoint_id"]
         return page
@@ -219,7 +222,7 @@ class Chain:
         ancestor: Document | None = document
         while ancestor is not None and len(ids) < most and ancestor["checkpoint_id"] not in ids:
             ids.append(ancestor["checkpoint_id"])
-            ancestor = self._known.get(ancestor.get("parent_checkpoint_id") or "")
+            ancestor = self.known.get(ancestor.get("parent_checkpoint_id") or "")
         fetched = await self._call.io.find(
             *("checkpoints", {**self._namespace, "checkpoint_id": {"$in": ids}}, ALL_FIELDS),
             sort=[("checkpoint_id", -1)],
@@ -259,11 +262,13 @@ class Walk:
             if not parent_id or parent_id in seen:
                 return
             seen.add(parent_id)
-            document = await self._chain.get(parent_id)
+            # `get` would find it as well, but a coroutine for each ancestor takes its time.
+            document = self._chain.known.get(parent_id) or await self._chain.get(parent_id)
             if document is None:
                 return
             self._oldest = document
-            await self._visit(document)
+            if unsettled := self._visit(document):
+                await self._look_inside(document, unsettled)
 
     async def check_unbroken(self) -> None:
         """Make sure that no part of a channel's history was removed.
@@ -286,27 +291,29 @@ class Walk:
                 *key_of(self._oldest), [(channel, before) for channel in lost]
             )
 
-    async def _visit(self, document: Document) -> None:
+    def _visit(self, document: Document) -> list[str]:
+        """Take the seeds that a manifest names; return the channels that may be inline."""
         layout_of(document)  # Refuses one of the future.
         key = key_of(document)
         self.path.append(key)
-        entries = document.get("channels")
-        manifest = {entry["channel"]: entry for entry in entries} if entries else {}
-        rebuilt = native_metadata(document, COUNTERS)
-        inline: Mapping[str, Any] | None = None
-        for channel in list(self._remaining):
-            if entry := manifest.get(channel):
-                self._named[channel] = (key, ManifestEntry.from_document(entry))
-            elif channel in rebuilt:
-                continue  # Counted since a snapshot further up: not stored here.
-            else:
-                if inline is None:
-                    inline = (await self._chain.inline(document)).get("channel_values") or {}
-                if channel not in inline:
-                    continue
+        for entry in document.get("channels", ()):
+            if entry["channel"] in self._remaining:
+                self._named[entry["channel"]] = (key, ManifestEntry.from_document(entry))
+                self._end(entry["channel"])
+        # What is counted since a snapshot further up is not stored here.
+        counted = native_metadata(document, COUNTERS)
+        return [channel for channel in self._remaining if channel not in counted]
+
+    async def _look_inside(self, document: Document, channels: Sequence[str]) -> None:
+        inline = (await self._chain.inline(document)).get("channel_values") or {}
+        for channel in channels:
+            if channel in inline:
                 self._seeds[channel] = inline[channel]
-            self._remaining.remove(channel)
-            self._ends[channel] = len(self.path)
+                self._end(channel)
+
+    def _end(self, channel: str) -> None:
+        self._remaining.remove(channel)
+        self._ends[channel] = len(self.path)
 
     async def read_named_seeds(self) -> None:
         """Read the seeds that are documents of their own."""
@@ -328,7 +335,7 @@ class Walk:
         documents: list[Document] = []
         for key in reversed(self.path[: self._ends.get(channel, len(self.path))]):
             here = [one for one in writes[key.checkpoint_id] if one["channel"] == channel]
-            documents += sorted(here, key=write_order)
+            documents += sorted(here, key=write_order) if len(here) > 1 else here
         size = sum(len(document["value"]) for document in documents)
         loaded = await self._call.io.offload(size, load_writes, self._call.codec, documents)
         history: DeltaChannelHistory = {"writes": loaded}
