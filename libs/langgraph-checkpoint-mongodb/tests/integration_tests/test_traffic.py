@@ -185,7 +185,6 @@ def test_whole_documents_are_read_without_a_projection(
 
 
 def test_a_thread_that_is_not_there_takes_one_read(counted: Face, counter: CommandCounter) -> None:
-    counted.setup()
     with counter.recording():
         assert counted.get_tuple(thread()) is None
     assert counter.names == ["aggregate"]

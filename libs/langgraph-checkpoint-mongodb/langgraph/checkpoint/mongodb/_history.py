@@ -95,8 +95,7 @@ async def get_delta_channel_history(
     walk = Walk(call, chain, channels)
     key = CheckpointKey(thread_id, checkpoint_ns, checkpoint_id or "")
     known = call.io.memory.parent(key)
-    steps = [known.steps.get(channel) for channel in channels] if known else [None]
-    target = await chain.start(checkpoint_id, steps)
+    target = await chain.start(checkpoint_id, known.steps_for(channels) if known else None)
     if target is None:
         if known:
             raise _removed(key, channels)
@@ -134,31 +133,22 @@ class Chain:
         self._call, self._namespace = call, namespace
         self.known: dict[str, Document] = {one["checkpoint_id"]: one for one in read}
         self._oldest: str | None = None
-        self._page_size = _NEXT_PAGE
         self._whole: dict[str, Document] = {}
         self._fetching = _AT_FIRST
 
-    async def start(
-        self, checkpoint_id: str | None, steps: Sequence[int | None]
-    ) -> Document | None:
+    async def start(self, checkpoint_id: str | None, steps: int | None) -> Document | None:
         """The checkpoint that a walk starts from; for None the newest that readers see.
 
         Args:
             checkpoint_id: Its id.
-            steps: How far the walk probably comes for each channel; None where that is
-                not known.
+            steps: How far the walk probably comes; None when that is not known.
         """
         if checkpoint_id is None:
             newest = await self._page(VISIBLE, 1)
             if not newest:
                 return None
             checkpoint_id = newest[0]["checkpoint_id"]
-        known = [one for one in steps if one is not None]
-        most = _FIRST_PAGE
-        if len(known) == len(steps):
-            most = min(max(0, *known) + _BESIDE_STEPS, _NEXT_PAGE)
-        # More of them lie between, perhaps: no reason for a long page.
-        self._page_size = _FIRST_PAGE if most < _FIRST_PAGE else _NEXT_PAGE
+        most = _FIRST_PAGE if steps is None else min(max(steps, 0) + _BESIDE_STEPS, _NEXT_PAGE)
         page = await self._page({"checkpoint_id": {"$lte": checkpoint_id}}, most)
         return page[0] if page and page[0]["checkpoint_id"] == checkpoint_id else None
 
@@ -175,8 +165,9 @@ class Chain:
                 # Ids grow along a chain; one that does not is looked up by itself.
                 await self._page({"checkpoint_id": checkpoint_id}, 1)
                 return self.known.get(checkpoint_id)
-            page = await self._page({"checkpoint_id": {"$lt": self._oldest}}, self._page_size)
-            self._page_size = _NEXT_PAGE
+            # After a page that a few forks made too short, a long one is not called for.
+            most = _FIRST_PAGE if len(self.known) < _FIRST_PAGE else _NEXT_PAGE
+            page = await self._page({"checkpoint_id": {"$lt": self._oldest}}, most)
             if not page:
                 self._oldest = None
                 return None
@@ -334,8 +325,7 @@ class Walk:
         """What was found for one channel, its writes oldest first."""
         documents: list[Document] = []
         for key in reversed(self.path[: self._ends.get(channel, len(self.path))]):
-            here = [one for one in writes[key.checkpoint_id] if one["channel"] == channel]
-            documents += sorted(here, key=write_order) if len(here) > 1 else here
+            documents += [one for one in writes[key.checkpoint_id] if one["channel"] == channel]
         size = sum(len(document["value"]) for document in documents)
         loaded = await self._call.io.offload(size, load_writes, self._call.codec, documents)
         history: DeltaChannelHistory = {"writes": loaded}
@@ -347,7 +337,7 @@ class Walk:
 async def _writes(
     call: Call, path: Sequence[CheckpointKey], channels: Sequence[str], chain: Chain
 ) -> Mapping[str, list[Document]]:
-    """The writes of these channels at all ancestors, by checkpoint id."""
+    """The writes of these channels at all ancestors, by checkpoint id, in order."""
     writes: dict[str, list[Document]] = {key.checkpoint_id: [] for key in path}
     for query in _writes_queries(path, chain):
         query["channel"] = {"$in": list(dict.fromkeys(channels))}
@@ -359,7 +349,7 @@ async def _writes(
         values = await read_values(call, filter(None, map(referred, referring)), fresh=True)
         if missing := fill_writes(referring, values):
             raise MissingChannelValueError(*path[0], missing)
-        for document in found:
+        for document in sorted(found, key=write_order):
             writes[document["checkpoint_id"]].append(document)
     return writes
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -53,6 +53,12 @@ class Parent:
     digests: Mapping[bytes, ManifestEntry] = field(default_factory=dict)
     rekeyed: ObjectId | None = None
     steps: Mapping[str, int] = field(default_factory=dict)
+
+    def steps_for(self, channels: Sequence[str]) -> int | None:
+        """How many steps back the snapshots of channels lie; None if one is not known."""
+        steps = [self.steps.get(channel) for channel in channels]
+        known = [one for one in steps if one is not None]
+        return max(known, default=None) if len(known) == len(steps) else None
 
     @classmethod
     def of(cls, document: Document) -> Parent:
