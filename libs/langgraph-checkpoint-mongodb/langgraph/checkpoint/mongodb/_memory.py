@@ -56,9 +56,8 @@ class Parent:
 
     def steps_for(self, channels: Sequence[str]) -> int | None:
         """How many steps back the snapshots of channels lie; None if one is not known."""
-        steps = [self.steps.get(channel) for channel in channels]
-        known = [one for one in steps if one is not None]
-        return max(known, default=None) if len(known) == len(steps) else None
+        known = [self.steps[channel] for channel in channels if channel in self.steps]
+        return max(known) if known and len(known) == len(channels) else None
 
     @classmethod
     def of(cls, document: Document) -> Parent:
