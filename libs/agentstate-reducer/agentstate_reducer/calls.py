@@ -12,7 +12,7 @@ import inspect
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         coroutine.send(None)
     except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+        return cast(T, stop.value)
     coroutine.close()
     raise RuntimeError("a step of a sync call tried to wait for an event loop")
 

@@ -82,6 +82,7 @@ class ReducerConfig:
     def __post_init__(self) -> None:
         """Refuse negative numbers; take `None` for no hooks."""
         if self.on_prune is None:
+            # Not by its type, but callers without a type checker say so.
             self.on_prune = []  # type: ignore[unreachable]
         for name in _NOT_NEGATIVE:
             value = getattr(self, name)

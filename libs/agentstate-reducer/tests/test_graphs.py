@@ -166,7 +166,7 @@ def tool_graph(saver: Any, rounds: int) -> Any:
         return {"messages": [AIMessage("", tool_calls=[call])]}
 
     def tools(state: MessagesState) -> Any:
-        call = state["messages"][-1].tool_calls[0]  # type: ignore[union-attr]
+        call = state["messages"][-1].tool_calls[0]  # type: ignore[union-attr]  # an AIMessage
         if call["id"] == "1":
             interrupt("may I?")
         return {"messages": [ToolMessage("found", tool_call_id=call["id"])]}
@@ -292,6 +292,7 @@ def test_a_delta_channel_is_left_alone_with_one_warning(
 ) -> None:
     def fold(state: list[Any], writes: Any) -> list[Any]:
         for write in writes:
+            # It is typed to return one message or many; of a list it makes a list.
             state = add_messages(state, write)  # type: ignore[assignment]
         return state
 

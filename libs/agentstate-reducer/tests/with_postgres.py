@@ -98,7 +98,7 @@ def run(command: list[str | Path], folder: str, user: pwd.struct_passwd | None) 
             cwd=folder,
             env={"PATH": os.defpath, "HOME": folder, "LC_ALL": "C"},
             check=False,
-            **who,  # type: ignore[arg-type]
+            **who,  # type: ignore[arg-type]  # the user to run as, if it is another
         )
     if done.returncode:
         print(log.read_text(), file=sys.stderr)

@@ -18,6 +18,6 @@ package = importlib.util.module_from_spec(spec)
 sys.modules["bench"] = package
 spec.loader.exec_module(package)
 
-from bench.worker import main  # noqa: E402
+from bench.worker import main  # noqa: E402 - importable from here on
 
 main()

@@ -1,7 +1,7 @@
 """A checkpoint saver of LangGraph's, wrapped so that the messages it stores stay bounded."""
 
 try:
-    import langgraph.checkpoint.base  # noqa: F401
+    import langgraph.checkpoint.base  # noqa: F401 - to say what is missing
 except ImportError as error:
     raise ImportError(
         "agentstate_reducer.langgraph needs langgraph-checkpoint: "

@@ -43,6 +43,7 @@ class LargeChannels:
 
     async def run(self, stage: Stage) -> dict[str, float]:
         kind: Any = self._kind
+        # A class could not name a type that is known only now.
         State = TypedDict("State", {"a": kind, "b": kind, "c": kind, "n": int})  # noqa: UP013
         steps = stage.size(20, 2)
         graph = looping(State, stage.face, stage.face.saver, count, steps)

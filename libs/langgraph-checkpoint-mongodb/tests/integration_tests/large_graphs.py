@@ -111,7 +111,7 @@ def main(uri: str, db_name: str, kind: str) -> None:
     with ExitStack() as closing:
         face = Face(cast(Kind, kind), uri, db_name, closing=closing)
         states = {way: face.invoke(compiled(face, way), None, thread(way)) for way in WAYS}
-        print(json.dumps({way: state["digests"] for way, state in states.items()}))  # noqa: T201
+        print(json.dumps({way: state["digests"] for way, state in states.items()}))  # noqa: T201 - the answer
 
 
 if __name__ == "__main__":

@@ -525,6 +525,7 @@ def test_forks_between_its_ancestors_do_not_cut_a_history(
 
 def add_all(state: list[Any], writes: Sequence[Any]) -> list[Any]:
     for write in writes:
+        # It is typed to return one message or many; of a list it makes a list.
         state = add_messages(state, write)  # type: ignore[assignment]
     return state
 

@@ -82,6 +82,7 @@ class ValueKey(NamedTuple):
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> ValueKey:
         """The key of a stored document."""
+        # Only `part`, which may be None, can be absent.
         return cls(*(document.get(name) for name in VALUE_KEY))  # type: ignore[arg-type]
 
     def query(self) -> Document:
