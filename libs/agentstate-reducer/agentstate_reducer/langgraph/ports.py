@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ from langgraph.checkpoint.base import (
 
 from ..calls import Call, call_aside, call_here
 from .streams import Stream
+
+logger = logging.getLogger(__name__)
 
 Writes = Sequence[tuple[str, Any]]
 
@@ -45,7 +48,7 @@ class Port(Protocol):
     async def page(
         self, config: RunnableConfig, before: RunnableConfig | None, limit: int
     ) -> list[CheckpointTuple]:
-        """Return checkpoints of a thread, newest first."""
+        """Return checkpoints of a thread, newest first, as far as they can be read."""
 
     async def finish(self, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
         """Run work for a stream to its end, also when the caller is cancelled."""
@@ -57,6 +60,16 @@ class Port(Protocol):
 def _has_writes(stored: CheckpointTuple) -> bool:
     """Tell whether a listed checkpoint came with its pending writes; some savers leave them out."""
     return stored.pending_writes is not None
+
+
+def _warn_of_damage(config: RunnableConfig) -> None:
+    """Log that a checkpoint could not be read: the save goes on with the newer ones."""
+    logger.warning(
+        "an older checkpoint of thread %r cannot be read; turns that wait for hooks beside it or "
+        "beside older ones are not found, and may be handed over again from other branches",
+        config["configurable"].get("thread_id"),
+        exc_info=True,
+    )
 
 
 class SyncPort:
@@ -82,8 +95,15 @@ class SyncPort:
         self, config: RunnableConfig, before: RunnableConfig | None, limit: int
     ) -> list[CheckpointTuple]:
         """Return checkpoints of a thread, newest first."""
-        found = list(self._saver.list(config, before=before, limit=limit))
-        return [t if _has_writes(t) else self._saver.get_tuple(t.config) or t for t in found]
+        found: list[CheckpointTuple] = []
+        try:
+            for t in self._saver.list(config, before=before, limit=limit):
+                found.append(t if _has_writes(t) else self._saver.get_tuple(t.config) or t)
+        except NotImplementedError:
+            raise
+        except Exception:
+            _warn_of_damage(config)
+        return found
 
     async def finish(self, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
         """Run work; nothing cancels a sync call."""
@@ -116,8 +136,15 @@ class AsyncPort:
         self, config: RunnableConfig, before: RunnableConfig | None, limit: int
     ) -> list[CheckpointTuple]:
         """Return checkpoints of a thread, newest first."""
-        found = [t async for t in self._saver.alist(config, before=before, limit=limit)]
-        return [t if _has_writes(t) else await self._saver.aget_tuple(t.config) or t for t in found]
+        found: list[CheckpointTuple] = []
+        try:
+            async for t in self._saver.alist(config, before=before, limit=limit):
+                found.append(t if _has_writes(t) else await self._saver.aget_tuple(t.config) or t)
+        except NotImplementedError:
+            raise
+        except Exception:
+            _warn_of_damage(config)
+        return found
 
     async def finish(self, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
         """Run work to its end, also when the caller is cancelled.
