@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from langchain_core.runnables import RunnableConfig
@@ -17,6 +18,7 @@ from langgraph.checkpoint.base import (
 )
 
 from ..calls import Call, call_aside, call_here
+from .order import Order
 from .streams import Stream
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,9 @@ class Port(Protocol):
 
     async def put_writes(self, config: RunnableConfig, writes: Writes, task_id: str) -> None:
         """Store pending writes."""
+
+    def turn(self, order: Order, thread: str) -> AbstractAsyncContextManager[None]:
+        """Hold a thread while one save of it plans and stores."""
 
     async def page(
         self, config: RunnableConfig, before: RunnableConfig | None, limit: int
@@ -82,6 +87,10 @@ class SyncPort:
     def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
         self._saver = saver
         self.call: Call = call_here
+
+    def turn(self, order: Order, thread: str) -> AbstractAsyncContextManager[None]:
+        """Hold a thread while one save of it plans and stores."""
+        return order.sync_turn(thread)
 
     async def put(self, *args: Any) -> RunnableConfig:
         """Store a checkpoint."""
@@ -123,6 +132,10 @@ class AsyncPort:
     def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
         self._saver = saver
         self.call: Call = call_aside
+
+    def turn(self, order: Order, thread: str) -> AbstractAsyncContextManager[None]:
+        """Hold a thread while one save of it plans and stores."""
+        return order.async_turn(thread)
 
     async def put(self, *args: Any) -> RunnableConfig:
         """Store a checkpoint."""

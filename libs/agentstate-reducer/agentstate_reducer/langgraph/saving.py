@@ -22,6 +22,7 @@ from ..messages import field as field_of
 from ..reducer import MessageReducer
 from .delta import is_delta
 from .finding import find
+from .order import Order
 from .outbox import Outbox, channel_name, read_outbox, write_acknowledgement, write_outbox
 from .ports import Port
 from .streams import Held, Line, Mark, Split, Streams, held, mark, next_line, split
@@ -37,12 +38,14 @@ class Core:
         reducer: The reducer.
         messages_key: The messages channel.
         streams: What is remembered of the threads.
+        order: Lets one save of a thread plan and store after another.
         warned_of_delta: Whether the warning about delta channels was given.
     """
 
     reducer: MessageReducer
     messages_key: str
     streams: Streams = field(default_factory=Streams)
+    order: Order = field(default_factory=Order)
     warned_of_delta: bool = False
 
     @property
@@ -126,6 +129,16 @@ class Save:
         if self.core.messages_key not in self.new_versions:
             return await self._pass_on()
         await self.port.wait(self.stream)
+        if not self.hooks:
+            return (await self._store())[0]
+        thread = str(self.config["configurable"]["thread_id"])
+        async with self.port.turn(self.core.order, thread):
+            stored, batches = await self._store()
+        await self.port.finish(self.stream, self._deliver(batches))
+        return stored
+
+    async def _store(self) -> tuple[RunnableConfig, list[Batch]]:
+        """Plan, store outbox and checkpoint, and remember what the outbox has."""
         try:
             known = await self._look() if self.hooks else Counter[str]()
             plan = await self._plan(known)
@@ -139,8 +152,7 @@ class Save:
             self._remember(plan.turns)
             self.stream.fresh = True
             self.stream.unstored.clear()  # the outbox that is stored now says it
-            await self.port.finish(self.stream, self._deliver(batches))
-        return stored
+        return stored, batches
 
     async def _pass_on(self) -> RunnableConfig:
         """Store a checkpoint that leaves the messages as they are stored."""
