@@ -11,7 +11,13 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph.checkpoint.mongodb._codec import Codec, Typed
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, ManifestEntry, version_text
+from langgraph.checkpoint.mongodb._documents import (
+    LAYOUT,
+    CheckpointKey,
+    ManifestEntry,
+    version_text,
+)
+from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, join_parts
 from langgraph.checkpoint.mongodb._plan import (
     INLINE_TOTAL_BYTES,
@@ -55,7 +61,8 @@ def plan(
     """Plan a checkpoint whose every channel is new, unless said otherwise."""
     made = checkpoint(channel_values, channel_versions, id=checkpoint_id)
     new = channel_versions if new is None else new
-    return Planner(codec, made, dict(new), held or {}, digests or {}, own).plan()
+    parent = Parent(LAYOUT, held or {}, digests=digests or {})
+    return Planner(codec, made, dict(new), parent, own).plan()
 
 
 def places(made: Plan) -> list[str]:

@@ -10,6 +10,8 @@ from typing import Any, cast
 import bson
 from langgraph.checkpoint.base import CheckpointMetadata
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph.checkpoint.mongodb.utils import dumps_metadata, loads_metadata
 
@@ -58,6 +60,45 @@ class Codec:
         """Whether a value may be serialized inside a container and be the same again."""
         type_ = typed[0]
         return type_.partition("+")[0] in _NATIVE_TYPES or type_ == self.dumps([])[0]
+
+    def may_be_cut(self) -> bool:
+        """Whether bytes of this serializer may be cut, and joined again.
+
+        Those of LangGraph's own may, also within its encryption: they say by themselves what
+        they are, and those of a list that has grown begin with those from before.
+        """
+        serde = self._in_clear()
+        kind = type(serde)
+        return (
+            isinstance(serde, JsonPlusSerializer)
+            and kind.dumps_typed is JsonPlusSerializer.dumps_typed
+            and kind.loads_typed is JsonPlusSerializer.loads_typed
+        )
+
+    def encrypts(self) -> bool:
+        """Whether bytes that were cut are encrypted when they are sealed."""
+        return type(self._serde) is EncryptedSerializer
+
+    def _in_clear(self) -> SerializerProtocol:
+        serde = self._serde
+        return serde.serde if type(serde) is EncryptedSerializer else serde
+
+    def dumps_in_clear(self, value: Any) -> bytes:
+        """Serialize a list or dict into bytes that may be cut."""
+        type_, data = self._in_clear().dumps_typed(value)
+        return bytes(data) if type_ == "msgpack" else b""
+
+    def loads_in_clear(self, data: bytes) -> Any:
+        """Deserialize bytes that were joined."""
+        return self._in_clear().loads_typed(("msgpack", data))
+
+    def seal(self, data: bytes) -> Typed:
+        """Make bytes that were cut ready to be stored: encrypted, where values are."""
+        return self.dumps(data)
+
+    def unseal(self, typed: Typed) -> bytes:
+        """The bytes that were sealed."""
+        return cast(bytes, self.loads(typed))
 
     def dumps_metadata(self, metadata: Mapping[str, Any]) -> Any:
         """Serialize checkpoint metadata: keys native, leaves as typed pairs."""

@@ -7,6 +7,7 @@ mean is written down in `docs/stored-layout.md`.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -20,6 +21,7 @@ from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 __all__ = [
     "LAYOUT",
     "VALUE_KEY",
+    "WHOLE",
     "WRITE_KEY",
     "CheckpointKey",
     "Document",
@@ -100,6 +102,9 @@ class ManifestEntry:
         size: Bytes of the serialized value, all parts together.
         channel_version: The channel's version as text, where it is not `version`.
         parts: How many documents hold the value; None for one without parts.
+        pieces: The numbers of the documents that hold a value that grows, in their order,
+            `WHOLE` for one that has no `part`; None for any other value. What follows the
+            pieces lies in the packed checkpoint.
         snapshot: Whether it is the snapshot of a delta channel.
         stored_channel: The value document's `channel`, where it is not `channel`: the
             value was first stored as an item of the graph's input.
@@ -111,6 +116,7 @@ class ManifestEntry:
     size: int
     channel_version: str | None = None
     parts: int | None = None
+    pieces: tuple[int, ...] | None = None
     snapshot: bool = False
     stored_channel: str | None = None
     stored_part: int | None = None
@@ -123,22 +129,41 @@ class ManifestEntry:
     def keys(self, checkpoint: CheckpointKey) -> list[ValueKey]:
         """The documents that hold the value, parts in order."""
         channel = self.channel if self.stored_channel is None else self.stored_channel
-        numbers = [self.stored_part] if self.parts is None else range(self.parts)
-        return [ValueKey(*checkpoint[:2], channel, self.version, number) for number in numbers]
+        return [
+            ValueKey(*checkpoint[:2], channel, self.version, number) for number in self._numbers()
+        ]
+
+    def _numbers(self) -> Iterable[int | None]:
+        """The `part` of each document, None for one that has none."""
+        if self.pieces is not None:
+            return [None if number == WHOLE else number for number in self.pieces]
+        return [self.stored_part] if self.parts is None else range(self.parts)
 
     def to_document(self) -> Document:
         """The entry as it is stored, absent facts left out."""
-        return {
+        document = {
             name: value
             for name in _ENTRY_FIELDS
             if (value := getattr(self, name)) is not None and value is not False
         }
+        if self.pieces is not None:
+            # Numbers of four bytes: a checkpoint of a long chat names a hundred.
+            document["pieces"] = struct.pack(f"<{len(self.pieces)}I", *self.pieces)
+            # It is the channel's version in the checkpoint, which holds every one.
+            document.pop("channel_version", None)
+        return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ManifestEntry:
         """Read an entry back; what a later release of this layout may add is ignored."""
-        return cls(**{name: document[name] for name in _ENTRY_FIELDS if name in document})
+        given = {name: document[name] for name in _ENTRY_FIELDS if name in document}
+        if "pieces" in given:
+            given["pieces"] = struct.unpack(f"<{len(given['pieces']) // 4}I", given["pieces"])
+        return cls(**given)
 
+
+WHOLE = 0
+"""Among the numbers of pieces: the document without `part`, a whole serialization."""
 
 _ENTRY_FIELDS = tuple(field.name for field in fields(ManifestEntry))
 
@@ -198,10 +223,10 @@ def value_documents(
         One document, or one for each part.
     """
     documents = []
-    for number, (type_, data) in enumerate(parts):
+    for one, (type_, data) in zip(entry.keys(key), parts, strict=True):
         document = {**key.namespace(), "channel": entry.channel, "version": entry.version}
-        if entry.parts is not None:
-            document["part"] = number
+        if one.part is not None:
+            document["part"] = one.part
         document["type"] = type_
         document["value"] = data
         if stamp is not None:

@@ -161,9 +161,10 @@ class Graph:
         chain = self._chain(key)
         if not channels <= counted:
             # Its value is inline, or was never written, or not since the snapshot.
-            inline = await chain.inline(document)
-            versions = inline.get("channel_versions") or {}
-            values = inline.get("channel_values") or {}
+            unpacked = await chain.unpacked(document)
+            values = await chain.values(document, sorted(channels), unpacked)
+            versions = unpacked.checkpoint.get("channel_versions") if unpacked else None
+            versions = versions or {}
             channels = {
                 channel
                 for channel in channels

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.runnables import RunnableConfig
 
+from langgraph.checkpoint.mongodb._bundle import BUNDLE
 from langgraph.checkpoint.mongodb._codec import native_metadata
 from langgraph.checkpoint.mongodb._commit import VISIBLE
 from langgraph.checkpoint.mongodb._compat import COUNTERS
@@ -26,6 +27,7 @@ from langgraph.checkpoint.mongodb._documents import (
     referred,
     write_order,
 )
+from langgraph.checkpoint.mongodb._packing import Unpacked
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
     ALL_FIELDS,
@@ -33,11 +35,14 @@ from langgraph.checkpoint.mongodb._queries import (
     thread_config,
 )
 from langgraph.checkpoint.mongodb._reading import (
+    check_found,
     fill_writes,
     key_of,
     load_checkpoint,
     load_value,
+    load_values,
     query_of,
+    read_all_values,
     read_values,
 )
 from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
@@ -187,19 +192,46 @@ class Chain:
             self._oldest = page[-1]["checkpoint_id"]
         return page
 
-    async def inline(self, document: Document) -> Mapping[str, Any]:
-        """A checkpoint with the channel values of its own document; empty when it is gone."""
+    async def values(
+        self, document: Document, channels: Sequence[str], unpacked: Unpacked | None
+    ) -> Mapping[str, Any]:
+        """Those values of channels that no document of their own holds whole.
+
+        Args:
+            document: The checkpoint, without state.
+            channels: The channels looked for.
+            unpacked: What its own document holds; None when it is gone.
+
+        Returns:
+            Values by channel, perhaps of others too; none when the checkpoint is gone.
+        """
+        if unpacked is None:
+            return {}
+        inline: Mapping[str, Any] = unpacked.checkpoint.get("channel_values") or {}
+        cut = {
+            entry["channel"]: ManifestEntry.from_document(entry)
+            for entry in document.get("channels", ())
+            if "pieces" in entry and entry["channel"] in (BUNDLE, *channels)
+        }
+        if not cut:
+            return inline
+        key, size = key_of(document), sum(entry.size for entry in cut.values())
+        stored = await read_all_values(self._call, key, cut)
+        read = await self._call.io.offload(
+            size, load_values, self._call.codec, key, cut, unpacked, stored
+        )
+        return {**inline, **read}
+
+    async def unpacked(self, document: Document) -> Unpacked | None:
+        """A checkpoint with the channel values of its own document; None when it is gone."""
         checkpoint_id = document["checkpoint_id"]
         if checkpoint_id not in self._whole:
             await self._fetch(document)
         found = self._whole.pop(checkpoint_id, None)
         if found is None:
-            return {}
+            return None
         size = len(found["checkpoint"])
-        checkpoint: Mapping[str, Any] = await self._call.io.offload(
-            size, load_checkpoint, self._call.codec, found
-        )
-        return checkpoint
+        return await self._call.io.offload(size, load_checkpoint, self._call.codec, found)
 
     async def _fetch(self, document: Document) -> None:
         """Fetch the document of a checkpoint, and those of the next few ancestors.
@@ -274,8 +306,9 @@ class Walk:
         if not lost or not parent_id:
             return
         # A channel that was never written is counted, too.
-        versions = (await self._chain.inline(self._oldest)).get("channel_versions") or {}
-        lost = [channel for channel in lost if channel in versions]
+        unpacked = await self._chain.unpacked(self._oldest)
+        versions = unpacked.checkpoint.get("channel_versions") if unpacked else None
+        lost = [channel for channel in lost if channel in (versions or {})]
         if lost:
             before = f"before checkpoint {self._oldest['checkpoint_id']}"
             raise MissingChannelValueError(
@@ -288,7 +321,8 @@ class Walk:
         key = key_of(document)
         self.path.append(key)
         for entry in document.get("channels", ()):
-            if entry["channel"] in self._remaining:
+            # What is in pieces ends in the checkpoint's own document.
+            if entry["channel"] in self._remaining and "pieces" not in entry:
                 self._named[entry["channel"]] = (key, ManifestEntry.from_document(entry))
                 self._end(entry["channel"])
         # What is counted since a snapshot further up is not stored here.
@@ -296,10 +330,11 @@ class Walk:
         return [channel for channel in self._remaining if channel not in counted]
 
     async def _look_inside(self, document: Document, channels: Sequence[str]) -> None:
-        inline = (await self._chain.inline(document)).get("channel_values") or {}
+        unpacked = await self._chain.unpacked(document)
+        values = await self._chain.values(document, channels, unpacked)
         for channel in channels:
-            if channel in inline:
-                self._seeds[channel] = inline[channel]
+            if channel in values:
+                self._seeds[channel] = values[channel]
                 self._end(channel)
 
     def _end(self, channel: str) -> None:
@@ -313,8 +348,7 @@ class Walk:
         if lost := wanted - stored.keys():
             stored |= await read_values(self._call, lost, fresh=True)
         for channel, (key, entry) in self._named.items():
-            if not all(one in stored for one in entry.keys(key)):
-                raise MissingChannelValueError(*key, [(entry.channel, entry.version)])
+            check_found(key, {channel: entry}, stored)
             self._seeds[channel] = await self._call.io.offload(
                 entry.size, load_value, self._call.codec, entry, key, stored
             )

@@ -16,12 +16,14 @@ from datetime import datetime
 
 from bson import ObjectId
 
+from langgraph.checkpoint.mongodb._bundle import Bundle
 from langgraph.checkpoint.mongodb._documents import (
     CheckpointKey,
     Document,
     ManifestEntry,
     layout_of,
 )
+from langgraph.checkpoint.mongodb._growing import Growth
 from langgraph.checkpoint.mongodb._ttl import aware
 
 __all__ = ["Memory", "Parent", "Planning"]
@@ -44,6 +46,10 @@ class Parent:
         rekeyed: Which put gave its values other keys, None when none did.
         steps: How many steps back the last snapshots of its delta channels lie, by channel,
             as it says itself: a hint.
+        growths: How its values that grow are cut, by channel.
+        bundle: What its bundle of small values holds.
+        wrote: The channels that its step wrote.
+        recent: The values that are inline although they are not small.
     """
 
     layout: int
@@ -53,6 +59,10 @@ class Parent:
     digests: Mapping[bytes, ManifestEntry] = field(default_factory=dict)
     rekeyed: ObjectId | None = None
     steps: Mapping[str, int] = field(default_factory=dict)
+    growths: Mapping[str, Growth] = field(default_factory=dict)
+    bundle: Bundle | None = None
+    wrote: frozenset[str] = frozenset()
+    recent: frozenset[str] = frozenset()
 
     def steps_for(self, channels: Sequence[str]) -> int | None:
         """How many steps back the snapshots of channels lie; None if one is not known."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
+from langgraph.checkpoint.base import CheckpointTuple
 
+from langgraph.checkpoint.mongodb._bundle import BUNDLE, Bundle, load_bundle
 from langgraph.checkpoint.mongodb._codec import Codec, native_metadata
 from langgraph.checkpoint.mongodb._commit import VISIBLE
 from langgraph.checkpoint.mongodb._compat import COUNTERS, steps_since_snapshot
@@ -27,9 +28,11 @@ from langgraph.checkpoint.mongodb._documents import (
     layout_of,
     pending_writes,
     referred,
+    version_text,
 )
+from langgraph.checkpoint.mongodb._growing import header_length, join_value
 from langgraph.checkpoint.mongodb._memory import Parent
-from langgraph.checkpoint.mongodb._packing import unpack_checkpoint
+from langgraph.checkpoint.mongodb._packing import Unpacked, unpack_checkpoint
 from langgraph.checkpoint.mongodb._parts import join_parts
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
@@ -103,6 +106,32 @@ class Found:
         ]
         return named + fill_writes(self.writes, self.values)
 
+    def learn(self, unpacked: Unpacked, values: Mapping[str, Any]) -> None:
+        """Note what only the deserialized checkpoint tells.
+
+        Args:
+            unpacked: What its own document holds.
+            values: The values that lie in other documents, those of its bundle among them.
+        """
+        manifest, checkpoint = self.parent.manifest, unpacked.checkpoint
+        versions: Mapping[str, Any] = checkpoint.get("channel_versions") or {}
+        cut = {
+            channel: replace(entry, channel_version=version_text(versions.get(channel)))
+            for channel, entry in manifest.items()
+            if entry.pieces is not None and channel != BUNDLE
+        }
+        bundle = None
+        if BUNDLE in manifest and values:
+            live = {one: version_text(versions.get(one)) for one in values if one not in manifest}
+            bundle = Bundle(unpacked.pairs, live, frozenset(unpacked.dead))
+        self.parent = replace(
+            self.parent,
+            manifest={**manifest, **cut} if cut else manifest,
+            growths=unpacked.growths,
+            bundle=bundle,
+            wrote=frozenset(checkpoint.get("updated_channels") or ()),
+        )
+
     def size(self) -> int:
         """Bytes that are to be deserialized."""
         values = sum(entry.size for entry in self.parent.manifest.values())
@@ -129,8 +158,9 @@ async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | Non
         found = Found.of(document)
         joined = None if writes is None else {found.key: writes}
         if whole := await complete(call, [found], writes=joined):
+            read = await decode(call, whole[0])
             call.io.memory.remember(whole[0].key, _remembered(call, whole[0]))
-            return await decode(call, whole[0])
+            return read
         if checkpoint_id is not None:
             break
         # Removed meanwhile. A prune removes the newest when there is a newer one.
@@ -221,10 +251,79 @@ async def read_values(
     }
 
 
-def load_checkpoint(codec: Codec, document: Document) -> Checkpoint:
+async def read_all_values(
+    call: Call, key: CheckpointKey, manifest: Mapping[str, ManifestEntry]
+) -> dict[ValueKey, Document]:
+    """Read the documents of a checkpoint's values, from the primary, those not found there.
+
+    Raises:
+        MissingChannelValueError: One is not there.
+    """
+    wanted = {one for entry in manifest.values() for one in entry.keys(key)}
+    stored = await read_values(call, wanted)
+    if lost := wanted - stored.keys():
+        stored |= await read_values(call, lost, fresh=True)
+    check_found(key, manifest, stored)
+    return stored
+
+
+def check_found(
+    key: CheckpointKey,
+    manifest: Mapping[str, ManifestEntry],
+    stored: Mapping[ValueKey, Document],
+) -> None:
+    """Make sure that all documents of a checkpoint's values were found.
+
+    Raises:
+        MissingChannelValueError: One was not.
+    """
+    missing = [
+        (entry.channel, entry.holds)
+        for entry in manifest.values()
+        if not all(one in stored for one in entry.keys(key))
+    ]
+    if missing:
+        raise MissingChannelValueError(*key, missing)
+
+
+def load_checkpoint(codec: Codec, document: Document) -> Unpacked:
     """Deserialize a checkpoint of either layout, with the values of its own document."""
-    read = unpack_checkpoint if layout_of(document) == LAYOUT else whole_checkpoint
-    return read(codec, document)
+    if layout_of(document) == LAYOUT:
+        return unpack_checkpoint(codec, document)
+    return Unpacked(whole_checkpoint(codec, document), {}, 0, [])
+
+
+def load_values(
+    codec: Codec,
+    key: CheckpointKey,
+    manifest: Mapping[str, ManifestEntry],
+    unpacked: Unpacked,
+    stored: Mapping[ValueKey, Document],
+) -> dict[str, Any]:
+    """Deserialize the values that lie in documents, which were read.
+
+    Args:
+        codec: The serializer.
+        key: Their checkpoint.
+        manifest: Their manifest entries, by channel.
+        unpacked: What their checkpoint's own document holds.
+        stored: The value documents.
+
+    Returns:
+        The values by channel, those of a bundle each.
+    """
+    values: dict[str, Any] = {}
+    for channel, entry in manifest.items():
+        if entry.pieces is None:
+            values[channel] = load_value(codec, entry, key, stored)
+            continue
+        bodies = [_body(codec, stored[one]) for one in entry.keys(key)]
+        if channel == BUNDLE:
+            values |= load_bundle(codec, bodies, unpacked.pairs, unpacked.dead)
+        else:
+            joined = join_value(unpacked.growths[channel], bodies)
+            values[channel] = codec.loads_in_clear(joined)
+    return values
 
 
 def load_value(
@@ -233,9 +332,36 @@ def load_value(
     key: CheckpointKey,
     stored: Mapping[ValueKey, Document],
 ) -> Any:
-    """Deserialize the value of a manifest entry whose documents were read."""
+    """Deserialize a value that is not cut, whose documents were read."""
     parts = [(stored[one]["type"], stored[one]["value"]) for one in entry.keys(key)]
     return codec.loads(parts[0]) if entry.parts is None else join_parts(codec, parts)
+
+
+def _body(codec: Codec, document: Document) -> bytes:
+    """The bytes of a piece, without the header of one that is a whole serialization."""
+    if "part" in document:
+        return codec.unseal((document["type"], document["value"]))
+    whole: bytes = document["value"]
+    return whole[header_length(whole) :]
+
+
+async def learn(call: Call, document: Document) -> Parent:
+    """What a checkpoint's document tells a put that follows it, how values are cut included."""
+    found = Found.of(document)
+    if BUNDLE in found.parent.manifest:
+        found.values = await read_values(
+            call, found.parent.manifest[BUNDLE].keys(found.key), fresh=True
+        )
+    await call.io.offload(found.size, _learn, call.codec, found)
+    return found.parent
+
+
+def _learn(codec: Codec, found: Found) -> None:
+    unpacked = load_checkpoint(codec, found.document)
+    entry, values = found.parent.manifest.get(BUNDLE), dict[str, Any]()
+    if entry and all(key in found.values for key in entry.keys(found.key)):
+        values = load_values(codec, found.key, {BUNDLE: entry}, unpacked, found.values)
+    found.learn(unpacked, values)
 
 
 async def read_writes(
@@ -289,10 +415,12 @@ async def decode(call: Call, found: Found) -> CheckpointTuple:
 def _decode(call: Call, found: Found) -> CheckpointTuple:
     document, codec = found.document, call.codec
     parent_id = document.get("parent_checkpoint_id")
-    checkpoint = load_checkpoint(codec, document)
-    for channel, entry in found.parent.manifest.items():
-        value = load_value(codec, entry, found.key, found.values)
-        checkpoint["channel_values"][channel] = value
+    unpacked = load_checkpoint(codec, document)
+    checkpoint = unpacked.checkpoint
+    values = load_values(codec, found.key, found.parent.manifest, unpacked, found.values)
+    found.learn(unpacked, values)
+    if values:
+        checkpoint["channel_values"] |= values
     return CheckpointTuple(
         config=config_of(found.key),
         checkpoint=checkpoint,
@@ -364,9 +492,9 @@ def _affordable(found: list[Found]) -> list[Found]:
     for count, one in enumerate(found):
         for entry in one.parent.manifest.values():
             keys = entry.keys(one.key)
-            if not seen.issuperset(keys):
-                seen.update(keys)
-                room -= entry.size
+            new = sum(key not in seen for key in keys)
+            seen.update(keys)
+            room -= entry.size * new // len(keys)
         if room < 0 and count:
             return found[:count]
     return found

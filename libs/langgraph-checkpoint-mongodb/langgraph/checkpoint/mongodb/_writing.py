@@ -52,6 +52,7 @@ from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, describe_part,
 from langgraph.checkpoint.mongodb._plan import Plan, Planner
 from langgraph.checkpoint.mongodb._port import Call, Update
 from langgraph.checkpoint.mongodb._queries import (
+    ALL_FIELDS,
     NEWEST_OF_ROOT_FIRST,
     PARENT_FIELDS,
     config_of,
@@ -59,6 +60,7 @@ from langgraph.checkpoint.mongodb._queries import (
     value_queries,
     writes_key,
 )
+from langgraph.checkpoint.mongodb._reading import learn, read_values
 from langgraph.checkpoint.mongodb._ttl import now, value_stamp
 from langgraph.checkpoint.mongodb._whole import whole_fields
 from langgraph.checkpoint.mongodb.errors import (
@@ -72,6 +74,11 @@ __all__ = ["put", "put_writes"]
 _INPUT = "__start__"
 
 _OFFLOAD_ENOUGH = 1024 * 1024
+
+_VALUE_DOCUMENT = "its value document"
+
+# No server's limit is smaller.
+_CHECK_FROM = 512 * 1024
 
 # Each further attempt needs another removal of the whole thread at that very moment.
 _ATTEMPTS = 3
@@ -112,7 +119,7 @@ async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Pare
             "checkpoints", {**parent_key.query(), **VISIBLE}, PARENT_FIELDS, most=1, fresh=True
         )
         if found:
-            return Parent.of(found[0])
+            return await _learned(call, parent_key, found[0])
     layout = memory.layout(key.thread_id)
     if layout is None:
         thread = {"thread_id": key.thread_id}
@@ -121,6 +128,16 @@ async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Pare
         )
         layout = layout_of(found[0]) if found else LAYOUT
     return Parent(layout, {}, stored=False)
+
+
+async def _learned(call: Call, key: CheckpointKey, document: Document) -> Parent:
+    """What is to be known of a parent, how its values are cut included."""
+    known = Parent.of(document)
+    if known.manifest:
+        query = {**key.query(), **VISIBLE}
+        if whole := await call.io.find("checkpoints", query, ALL_FIELDS, most=1, fresh=True):
+            return await learn(call, whole[0])
+    return known
 
 
 def _common_fields(call: Call, parent_id: str | None, metadata: CheckpointMetadata) -> Document:
@@ -203,12 +220,16 @@ class _SplitPut:
         for attempt in range(_ATTEMPTS):
             if self.fields["parent_checkpoint_id"] and not parent.stored:
                 self.fields[REKEYED] = ObjectId()
-            plan = await self._plan(parent, own)
+            plan = await self._plan(parent, own, attempt)
             if planning is not None:
                 planning.digests = plan.digests
                 planning.done.set()
             documents = await self._measured(plan)
-            stamped = await self._write_values(plan, documents, parent)
+            taken = await self.call.io.insert("values", documents) if documents else []
+            if await self._is_another(plan, documents, taken) and attempt + 1 < _ATTEMPTS:
+                continue
+            renewed = [ValueKey.of(documents[place]) for place in taken]
+            stamped = await self._renew(plan, renewed, parent)
             done = await self._commit(plan, parent)
             created |= done.created
             if done.proven:
@@ -220,15 +241,24 @@ class _SplitPut:
             own |= {entry.channel for entry in plan.carried}
             parent = Parent(LAYOUT, {}, stored=False)
         rekeyed = self.fields.get(REKEYED)
-        known = Parent(LAYOUT, plan.manifest(), stamped, digests=plan.digests, rekeyed=rekeyed)
+        known = Parent(
+            LAYOUT,
+            plan.manifest(),
+            stamped,
+            digests=plan.digests,
+            rekeyed=rekeyed,
+            growths=plan.growths,
+            bundle=plan.bundle,
+            wrote=frozenset(self.new_versions),
+            recent=frozenset(plan.recent),
+        )
         self.call.io.memory.remember(self.key, known)
 
-    async def _plan(self, parent: Parent, own: Collection[str]) -> Plan:
+    async def _plan(self, parent: Parent, own: Collection[str], attempt: int) -> Plan:
         def plan() -> Plan:
             codec, checkpoint = self.call.codec, self.checkpoint
-            held, digests = parent.manifest, parent.digests
-            plan = Planner(codec, checkpoint, self.new_versions, held, digests, own).plan()
-            type_, data = pack_checkpoint(codec, checkpoint, plan.inline)
+            plan = Planner(codec, checkpoint, self.new_versions, parent, own, attempt).plan()
+            type_, data = pack_checkpoint(codec, checkpoint, plan.inline, plan.growths, plan.bundle)
             channels = [entry.to_document() for entry in plan.manifest().values()]
             self.fields.update(layout=LAYOUT, type=type_, checkpoint=data, channels=channels)
             return plan
@@ -244,14 +274,27 @@ class _SplitPut:
             for document in of_entry:
                 await _check_payload(self.call, document, partial(self._where, parts, document))
             documents += of_entry
+        for channel, size in plan.sizes.items():
+            await self._check_cut(plan.manifest()[channel], size, stamp)
         what = "its metadata, or the number of its channels"
         # As it is until its parent has been found.
         await _check_checkpoint(self.call, self.key, {**self.fields, UNPROVEN: True}, what)
         return documents
 
+    async def _check_cut(self, entry: ManifestEntry, size: int, stamp: datetime | None) -> None:
+        """Make sure that a value in pieces is no larger than one document could hold."""
+        if size < _CHECK_FROM:
+            return
+        whole = ManifestEntry(entry.channel, entry.holds, size)
+        (document,) = value_documents(self.key, whole, [("msgpack", b"")], stamp)
+        size += payload_size(document)
+        limit = await self.call.io.document_limit(size)
+        if size > limit:
+            raise ChannelTooLargeError(entry.channel, size, limit, _VALUE_DOCUMENT)
+
     def _where(self, parts: Sequence[Typed], document: Document) -> str:
         if "part" not in document:
-            return "its value document"
+            return _VALUE_DOCUMENT
         return describe_part(self.call.codec, parts, document["part"])
 
     def _value_stamp(self) -> datetime | None:
@@ -259,15 +302,22 @@ class _SplitPut:
             return None
         return value_stamp(self.call.ttl, self.fields["created_at"])
 
-    async def _write_values(
-        self, plan: Plan, documents: list[Document], parent: Parent
-    ) -> datetime | None:
-        """Write the values, renew the stamps of others; return the oldest stamp then."""
+    async def _is_another(
+        self, plan: Plan, documents: list[Document], taken: Sequence[int]
+    ) -> bool:
+        """Whether the number of a new piece is that of a piece with other contents."""
+        pieces = {entry.channel for entry, _ in plan.written if entry.pieces is not None}
+        ours = {
+            ValueKey.of(documents[place]): documents[place]["value"]
+            for place in taken
+            if documents[place]["channel"] in pieces
+        }
+        stored = await read_values(self.call, ours, fresh=True)
+        return any(key in stored and stored[key]["value"] != value for key, value in ours.items())
+
+    async def _renew(self, plan: Plan, renewed: list[ValueKey], parent: Parent) -> datetime | None:
+        """Renew the stamps of values that were there; return the oldest stamp then."""
         stamp = self._value_stamp()
-        renewed: list[ValueKey] = []
-        if documents:
-            taken = await self.call.io.insert("values", documents)
-            renewed = [ValueKey.of(documents[place]) for place in taken]
         oldest = stamp
         if plan.carried and parent.stamped is not None:
             if stamp is None or parent.stamped < self.fields["created_at"]:
