@@ -45,7 +45,6 @@ __all__ = [
     "INLINE_TOTAL_BYTES",
     "INLINE_VALUE_BYTES",
     "PIECES_VERSION",
-    "PIECE_FROM_BYTES",
     "RECENT_TOTAL_BYTES",
     "RECENT_VALUE_BYTES",
     "TAILS_TOTAL_BYTES",
@@ -69,11 +68,8 @@ command that writes its document, and the next step writes another."""
 RECENT_TOTAL_BYTES = 32 * 1024
 """The values that a step wrote and that stay inline as it did take at most this together."""
 
-PIECE_FROM_BYTES = 64 * 1024
-"""A list or dict that is larger is one document with its own serialization, at first."""
-
 PIECES_VERSION = ""
-"""The `version` of pieces, whose numbers tell them apart, where no document is whole."""
+"""The `version` of pieces where no document is whole: their numbers tell them apart."""
 
 TAILS_TOTAL_BYTES = 16 * 1024
 """The tails of a checkpoint's growing values take at most this together."""
@@ -387,7 +383,7 @@ class Planner:
     def _write(self, one: _Small) -> None:
         channel, value, typed = one.channel, one.value, one.typed
         data = self._cuttable(one)
-        if data and (self._codec.encrypts() or len(data) < PIECE_FROM_BYTES):
+        if data and self._codec.encrypts():
             self._write_pieces(channel, data)
             return
         typed = typed or self._codec.dumps(value)
@@ -422,8 +418,9 @@ class Planner:
                 self._plan.digests[digest(part)] = item
 
     def _write_pieces(self, channel: str, data: bytes) -> None:
-        """Write a value that may grow in pieces at once."""
-        pieces = [bytes(piece) for piece in slices(data[header_length(data) :])]
+        """Write a value in pieces at once: with its header its encryption could not be cut."""
+        body = data[header_length(data) :]
+        pieces = [bytes(piece) for piece in slices(body)] or [body]
         self._plan.growths[channel] = growth = first_growth(data, pieces)
         self._plan.sizes[channel] = growth.size
         text = self._text(channel)

@@ -115,11 +115,15 @@ async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Pare
         parent_key = key._replace(checkpoint_id=parent_id)
         if known := memory.parent(parent_key):
             return known
-        found = await call.io.find(
-            "checkpoints", {**parent_key.query(), **VISIBLE}, PARENT_FIELDS, most=1, fresh=True
-        )
+        query = {**parent_key.query(), **VISIBLE}
+        if memory.layout(key.thread_id) in (None, LAYOUT):
+            # Whole: how its values are cut stands in the packed checkpoint.
+            split = {**query, "layout": LAYOUT}
+            if found := await call.io.find("checkpoints", split, ALL_FIELDS, most=1, fresh=True):
+                return await learn(call, found[0])
+        found = await call.io.find("checkpoints", query, PARENT_FIELDS, most=1, fresh=True)
         if found:
-            return await _learned(call, parent_key, found[0])
+            return Parent.of(found[0])
     layout = memory.layout(key.thread_id)
     if layout is None:
         thread = {"thread_id": key.thread_id}
@@ -128,16 +132,6 @@ async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Pare
         )
         layout = layout_of(found[0]) if found else LAYOUT
     return Parent(layout, {}, stored=False)
-
-
-async def _learned(call: Call, key: CheckpointKey, document: Document) -> Parent:
-    """What is to be known of a parent, how its values are cut included."""
-    known = Parent.of(document)
-    if known.manifest:
-        query = {**key.query(), **VISIBLE}
-        if whole := await call.io.find("checkpoints", query, ALL_FIELDS, most=1, fresh=True):
-            return await learn(call, whole[0])
-    return known
 
 
 def _common_fields(call: Call, parent_id: str | None, metadata: CheckpointMetadata) -> Document:
