@@ -22,6 +22,7 @@ from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN, VISIBLE
 from langgraph.checkpoint.mongodb._compat import COUNTERS, DeltaSnapshot
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry
 from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._packing import pack_checkpoint
 from langgraph.checkpoint.mongodb._parts import digest
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._port import Call, Update, Updated, run
@@ -29,7 +30,7 @@ from langgraph.checkpoint.mongodb._ttl import now
 from langgraph.checkpoint.mongodb._writing import put, put_writes
 from tests.support import checkpoint, thread
 from tests.unit_tests.scripted import Asked, ScriptedPort
-from tests.unit_tests.strategies import needs_delta_channels
+from tests.unit_tests.strategies import CODEC, needs_delta_channels
 
 MB = 1024 * 1024
 LARGE = "x" * 2 * INLINE_VALUE_BYTES
@@ -217,14 +218,25 @@ def test_after_a_read_that_found_nothing_it_asks_nothing() -> None:
     assert port.methods == ["checkpoints.insert"]
 
 
-def test_an_unknown_parent_is_read_from_the_primary_without_its_state() -> None:
-    found = {"layout": 2, "channels": [ENTRY.to_document()]}
-    port = ScriptedPort(("find", [found]), ("update", INSERTED))
+def test_an_unknown_parent_is_read_from_the_primary() -> None:
+    type_, data = pack_checkpoint(CODEC, checkpoint({}, {"large": V1}), {})
+    entries = [ENTRY.to_document()]
+    found = {"layout": 2, "channels": entries, "type": type_, "checkpoint": data}
+    port = ScriptedPort(("find", [{**PARENT.query(), **found}]), ("update", INSERTED))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     asked = port.asked[0]
-    assert (asked.given, asked.options["fresh"]) == ({**PARENT.query(), **VISIBLE}, True)
-    assert "checkpoint" not in asked.options["fields"]
-    assert committed(port)["channels"] == [ENTRY.to_document()]
+    assert (asked.given, asked.options["fresh"]) == (
+        {**PARENT.query(), **VISIBLE, "layout": 2},
+        True,
+    )
+    assert committed(port)["channels"] == entries
+
+
+def test_an_unknown_parent_of_the_whole_layout_is_read_without_its_state() -> None:
+    port = ScriptedPort(("find", []), ("find", [{}]), ("insert", []))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+    assert port.asked[1].given == {**PARENT.query(), **VISIBLE}
+    assert "checkpoint" not in port.asked[1].options["fields"]
 
 
 def test_after_a_parent_that_is_not_there_everything_is_written() -> None:
