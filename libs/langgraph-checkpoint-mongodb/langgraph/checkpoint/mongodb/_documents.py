@@ -13,9 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
-
-from langgraph.checkpoint.mongodb._codec import Codec, Typed, document_size
+from langgraph.checkpoint.mongodb._codec import Typed, document_size
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 
 __all__ = [
@@ -28,16 +26,10 @@ __all__ = [
     "ManifestEntry",
     "ValueKey",
     "layout_of",
-    "load_writes",
     "payload_size",
-    "pending_writes",
-    "refer",
-    "referred",
     "value_documents",
     "value_version",
     "version_text",
-    "write_documents",
-    "write_order",
 ]
 
 Document = dict[str, Any]
@@ -168,10 +160,6 @@ WHOLE = 0
 _ENTRY_FIELDS = tuple(field.name for field in fields(ManifestEntry))
 
 
-# What of a value's key a pending write says that it does not share.
-_STORED = ("channel", "version", "part")
-
-
 def layout_of(document: Mapping[str, Any]) -> int:
     """The layout of a checkpoint document: 1 (whole) or 2 (split).
 
@@ -235,70 +223,6 @@ def value_documents(
     return documents
 
 
-def write_documents(
-    codec: Codec,
-    key: CheckpointKey,
-    writes: Sequence[tuple[str, Any]],
-    task_id: str,
-    task_path: str,
-    stamp: datetime | None,
-) -> list[Document]:
-    """The documents of one task's pending writes, the special channels at their own `idx`."""
-    documents = []
-    for number, (channel, value) in enumerate(writes):
-        type_, data = codec.dumps(value)
-        document = {
-            **key.query(),
-            "task_id": task_id,
-            "task_path": task_path,
-            "idx": WRITES_IDX_MAP.get(channel, number),
-            "channel": channel,
-            "type": type_,
-            "value": data,
-        }
-        if stamp is not None:
-            document["created_at"] = stamp
-        documents.append(document)
-    return documents
-
-
 def payload_size(document: Document) -> int:
     """Bytes that a channel value or pending write document takes in the server."""
     return document_size({**document, "value": b""}, document["value"])
-
-
-def refer(document: Document, entry: ManifestEntry) -> None:
-    """Let a pending write name the stored bytes of its value instead of holding them.
-
-    Args:
-        document: The pending write.
-        entry: An item of the input that its checkpoint's manifest names: it stays as long
-            as that checkpoint, and so as long as the write.
-    """
-    (key,) = entry.keys(CheckpointKey(document["thread_id"], document["checkpoint_ns"], ""))
-    document["value"] = b""
-    document["stored"] = {name: value for name, value in key.query().items() if name in _STORED}
-
-
-def referred(document: Mapping[str, Any]) -> ValueKey | None:
-    """The value document that holds a pending write's value, None where it holds it itself."""
-    stored = document.get("stored")
-    return None if stored is None else ValueKey.of({**document, "part": None, **stored})
-
-
-def write_order(document: Mapping[str, Any]) -> tuple[str, str, int]:
-    """Sort key of pending writes: the order in which a live step applies them."""
-    return document.get("task_path", ""), document["task_id"], document["idx"]
-
-
-def load_writes(codec: Codec, documents: Iterable[Mapping[str, Any]]) -> list[PendingWrite]:
-    """Read pending writes back, in the order given."""
-    return [
-        (found["task_id"], found["channel"], codec.loads((found["type"], found["value"])))
-        for found in documents
-    ]
-
-
-def pending_writes(codec: Codec, documents: Iterable[Mapping[str, Any]]) -> list[PendingWrite]:
-    """Read pending writes back, in `(task_path, task_id, idx)` order."""
-    return load_writes(codec, sorted(documents, key=write_order))

@@ -23,11 +23,9 @@ from langgraph.checkpoint.mongodb._documents import (
     Document,
     ManifestEntry,
     layout_of,
-    load_writes,
-    referred,
-    write_order,
 )
 from langgraph.checkpoint.mongodb._packing import Unpacked
+from langgraph.checkpoint.mongodb._pending import counting, load_writes, referred
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
     ALL_FIELDS,
@@ -383,9 +381,11 @@ async def _writes(
         values = await read_values(call, filter(None, map(referred, referring)), fresh=True)
         if missing := fill_writes(referring, values):
             raise MissingChannelValueError(*path[0], missing)
-        for document in sorted(found, key=write_order):
+        for document in found:
             writes[document["checkpoint_id"]].append(document)
-    return writes
+    return {
+        checkpoint_id: counting(of_one, filtered=True) for checkpoint_id, of_one in writes.items()
+    }
 
 
 def _writes_queries(path: Sequence[CheckpointKey], chain: Chain) -> list[Document]:

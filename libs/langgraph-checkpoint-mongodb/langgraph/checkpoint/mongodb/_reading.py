@@ -26,14 +26,13 @@ from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
     ValueKey,
     layout_of,
-    pending_writes,
-    referred,
     version_text,
 )
 from langgraph.checkpoint.mongodb._growing import header_length, join_value
 from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._packing import Unpacked, unpack_checkpoint
 from langgraph.checkpoint.mongodb._parts import join_parts
+from langgraph.checkpoint.mongodb._pending import counting, pending_writes, referred
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
     ALL_FIELDS,
@@ -104,6 +103,8 @@ class Found:
             for entry in self.parent.manifest.values()
             if not all(key in self.values for key in entry.keys(self.key))
         ]
+        # Before the values are looked for: those of a part that does not count may be gone.
+        self.writes = counting(self.writes)
         return named + fill_writes(self.writes, self.values)
 
     def learn(self, unpacked: Unpacked, values: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""put and put_writes: decided, measured, and only then written.
+"""put: decided, measured, and only then written.
 
 Values first, the checkpoint's own document last; `_commit` says what makes that safe
 while others remove checkpoints.
@@ -34,21 +34,18 @@ from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     VALUE_KEY,
-    WRITE_KEY,
     CheckpointKey,
     Document,
     ManifestEntry,
     ValueKey,
     layout_of,
     payload_size,
-    refer,
     value_documents,
     version_text,
-    write_documents,
 )
 from langgraph.checkpoint.mongodb._memory import Parent, Planning
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint
-from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, describe_part, digest
+from langgraph.checkpoint.mongodb._parts import describe_part
 from langgraph.checkpoint.mongodb._plan import Plan, Planner
 from langgraph.checkpoint.mongodb._port import Call, Update
 from langgraph.checkpoint.mongodb._queries import (
@@ -58,7 +55,6 @@ from langgraph.checkpoint.mongodb._queries import (
     config_of,
     put_key,
     value_queries,
-    writes_key,
 )
 from langgraph.checkpoint.mongodb._reading import learn, read_values
 from langgraph.checkpoint.mongodb._ttl import now, value_stamp
@@ -69,11 +65,12 @@ from langgraph.checkpoint.mongodb.errors import (
     MissingChannelValueError,
 )
 
-__all__ = ["put", "put_writes"]
+__all__ = ["OFFLOAD_ENOUGH", "check_payload", "put"]
 
 _INPUT = "__start__"
 
-_OFFLOAD_ENOUGH = 1024 * 1024
+OFFLOAD_ENOUGH = 1024 * 1024
+"""No more of a value's bytes are counted to choose where to serialize it."""
 
 _VALUE_DOCUMENT = "its value document"
 
@@ -266,7 +263,7 @@ class _SplitPut:
         for entry, parts in plan.written:
             of_entry = value_documents(self.key, entry, parts, stamp)
             for document in of_entry:
-                await _check_payload(self.call, document, partial(self._where, parts, document))
+                await check_payload(self.call, document, partial(self._where, parts, document))
             documents += of_entry
         for channel, size in plan.sizes.items():
             await self._check_cut(plan.manifest()[channel], size, stamp)
@@ -351,10 +348,15 @@ class _SplitPut:
 
 
 def _size_of(values: Mapping[str, Any]) -> Callable[[], int]:
-    return lambda: estimate_size(*values.values(), enough=_OFFLOAD_ENOUGH)
+    return lambda: estimate_size(*values.values(), enough=OFFLOAD_ENOUGH)
 
 
-async def _check_payload(call: Call, document: Document, where: Callable[[], str]) -> None:
+async def check_payload(call: Call, document: Document, where: Callable[[], str]) -> None:
+    """Make sure that a channel value or pending write document can be stored.
+
+    Raises:
+        ChannelTooLargeError: It cannot.
+    """
     size = payload_size(document)
     limit = await call.io.document_limit(size)
     if size > limit:
@@ -390,59 +392,3 @@ async def _restamp(call: Call, keys: Sequence[ValueKey], stamp: datetime | None)
         ]
     if updates:
         await call.io.update("values", updates)
-
-
-async def put_writes(
-    call: Call,
-    config: RunnableConfig,
-    writes: Sequence[tuple[str, Any]],
-    task_id: str,
-    task_path: str,
-) -> None:
-    """Store pending writes; see `MongoDBSaver.put_writes`."""
-    key = writes_key(config, task_id, task_path)
-    if not writes:
-        return
-    stamp = None if call.ttl is None else now()
-    documents = await call.io.offload(
-        lambda: estimate_size(*(value for _, value in writes), enough=_OFFLOAD_ENOUGH),
-        write_documents,
-        *(call.codec, key, writes, task_id, task_path, stamp),
-    )
-    for document in documents:
-        await _check_payload(call, document, lambda: f"the pending write of task {task_id!r}")
-    await _refer_to_input(call, key, documents)
-    if all(document["idx"] >= 0 for document in documents):
-        # What is there already stays: the task ran before.
-        await call.io.insert("writes", documents)
-    else:
-        await call.io.update("writes", [_write_upsert(document) for document in documents])
-
-
-async def _refer_to_input(call: Call, key: CheckpointKey, documents: Sequence[Document]) -> None:
-    """Let large writes name the items of the graph's input that are the same bytes."""
-    large = [document for document in documents if len(document["value"]) > LARGE_ITEM_BYTES]
-    if not large:
-        return
-    digests: Mapping[bytes, ManifestEntry] = {}
-    if planning := call.io.memory.planned(key):
-        await call.io.wait(planning.done)
-        digests = planning.digests
-    elif known := call.io.memory.parent(key):
-        digests = known.digests
-    if digests:
-        await call.io.offload(_OFFLOAD_ENOUGH, _refer, large, digests)
-
-
-def _refer(documents: Sequence[Document], digests: Mapping[bytes, ManifestEntry]) -> None:
-    for document in documents:
-        if stored := digests.get(digest((document["type"], document["value"]))):
-            refer(document, stored)
-
-
-def _write_upsert(document: Document) -> Update:
-    """A special channel (an error, a resume value) replaces; any other stays as it was."""
-    query = {name: document[name] for name in WRITE_KEY}
-    rest = {name: value for name, value in document.items() if name not in query}
-    operator = "$set" if document["idx"] < 0 else "$setOnInsert"
-    return Update(query, {operator: rest}, upsert=True)

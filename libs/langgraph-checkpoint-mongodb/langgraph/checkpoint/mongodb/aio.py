@@ -19,7 +19,15 @@ from pymongo import AsyncMongoClient, MongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from langgraph.checkpoint.mongodb import _copying, _history, _reading, _retention, _setup, _writing
+from langgraph.checkpoint.mongodb import (
+    _copying,
+    _history,
+    _put_writes,
+    _reading,
+    _retention,
+    _setup,
+    _writing,
+)
 from langgraph.checkpoint.mongodb._async_port import AsyncPort
 from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
 from langgraph.checkpoint.mongodb._documents import Document, ValueKey
@@ -327,7 +335,7 @@ class AsyncMongoDBSaver(SaverBase):
             ChannelTooLargeError: A value does not fit into one document; nothing was
                 written.
         """
-        await _writing.put_writes(await self._ready(), config, writes, task_id, task_path)
+        await _put_writes.put_writes(await self._ready(), config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete a thread: checkpoints, pending writes and channel values, all namespaces.

@@ -19,7 +19,15 @@ from pymongo import AsyncMongoClient, MongoClient
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import _copying, _history, _reading, _retention, _setup, _writing
+from langgraph.checkpoint.mongodb import (
+    _copying,
+    _history,
+    _put_writes,
+    _reading,
+    _retention,
+    _setup,
+    _writing,
+)
 from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
 from langgraph.checkpoint.mongodb._documents import Document, ValueKey
 from langgraph.checkpoint.mongodb._port import run
@@ -297,7 +305,7 @@ class MongoDBSaver(SaverBase):
             ChannelTooLargeError: A value does not fit into one document; nothing was
                 written.
         """
-        run(_writing.put_writes(self._call(), config, writes, task_id, task_path))
+        run(_put_writes.put_writes(self._call(), config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread: checkpoints, pending writes and channel values, all namespaces.
