@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from bson import ObjectId
 
@@ -50,6 +51,8 @@ class Parent:
         bundle: What its bundle of small values holds.
         wrote: The channels that its step wrote.
         recent: The values that are inline although they are not small.
+        inline: The channels whose values are inline, with their versions as text.
+        kept: Those inline values that were read for a graph that does not know their channels.
     """
 
     layout: int
@@ -63,6 +66,8 @@ class Parent:
     bundle: Bundle | None = None
     wrote: frozenset[str] = frozenset()
     recent: frozenset[str] = frozenset()
+    inline: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, Any] = field(default_factory=dict)
 
     def steps_for(self, channels: Sequence[str]) -> int | None:
         """How many steps back the snapshots of channels lie; None if one is not known."""

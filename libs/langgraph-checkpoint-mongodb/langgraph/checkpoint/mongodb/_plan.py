@@ -87,6 +87,7 @@ class Plan:
         growths: How values that grow are cut, by channel.
         bundle: What the bundle of small values holds.
         recent: The values that are inline although they are not small.
+        unknown: Channels whose values are inline in the parent, not given, and not at hand.
         sizes: Bytes of the values that are cut and changed, as they would be in one document.
         digests: The large items of reserved channels among `written`, by digest of their
             bytes: LangGraph stores the graph's input first as `__start__` and then, the
@@ -100,6 +101,7 @@ class Plan:
     growths: dict[str, Growth] = field(default_factory=dict)
     bundle: Bundle | None = None
     recent: set[str] = field(default_factory=set)
+    unknown: list[str] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     digests: dict[bytes, ManifestEntry] = field(default_factory=dict)
 
@@ -172,8 +174,8 @@ class Planner:
             else:
                 self._place_large(_Small(size, channel, value, typed, written))
         for channel in self._versions:
-            if channel not in self._values:
-                self._carry(channel)
+            if channel not in self._values and not self._carry(channel):
+                self._keep(channel)
         self._place_recent()
         self._place_small(small)
         self._bound_tails()
@@ -212,6 +214,20 @@ class Planner:
             self._in_bundle[channel] = text
             return True
         return False
+
+    def _keep(self, channel: str) -> None:
+        """Keep an inline value of a channel that this graph does not know.
+
+        A channel that a graph emptied has another version than its parent.
+        """
+        if self._parent.inline.get(channel) != self._text(channel) or (
+            channel in self._new_versions
+        ):
+            return
+        if channel in self._parent.kept:
+            self._plan.inline[channel] = self._parent.kept[channel]
+        else:
+            self._plan.unknown.append(channel)
 
     # ------------------------------------------------------------ small values
 

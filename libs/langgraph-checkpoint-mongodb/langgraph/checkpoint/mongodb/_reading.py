@@ -131,6 +131,7 @@ class Found:
             growths=unpacked.growths,
             bundle=bundle,
             wrote=frozenset(checkpoint.get("updated_channels") or ()),
+            inline={one: version_text(versions.get(one)) for one in checkpoint["channel_values"]},
         )
 
     def size(self) -> int:

@@ -31,7 +31,8 @@ _PASSES = 20
 
 _NAMES_PER_QUERY = 1000
 
-_STRATEGIES = ("keep_latest", "delete")
+# The last is what LangGraph's server calls the second.
+_STRATEGIES = ("keep_latest", "delete", "delete_all")
 
 
 async def delete_thread(call: Call, thread_id: str) -> None:
@@ -76,7 +77,7 @@ async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last:
     if keep_last < 1:
         raise ValueError(f"Invalid keep_last {keep_last!r}: expected 1 or more.")
     for thread_id in _identifiers(thread_ids, "thread_id"):
-        if strategy == "delete":
+        if strategy != "keep_latest":
             await delete_thread(call, thread_id)
         else:
             await _remove(call, thread_id, lambda graph: graph.keys() - graph.newest(keep_last))

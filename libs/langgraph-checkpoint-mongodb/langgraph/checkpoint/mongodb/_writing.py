@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
+from langgraph.checkpoint.mongodb._bundle import BUNDLE
 from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size
 from langgraph.checkpoint.mongodb._commit import (
     REKEYED,
@@ -56,7 +58,7 @@ from langgraph.checkpoint.mongodb._queries import (
     put_key,
     value_queries,
 )
-from langgraph.checkpoint.mongodb._reading import learn, read_values
+from langgraph.checkpoint.mongodb._reading import learn, load_checkpoint, read_values
 from langgraph.checkpoint.mongodb._ttl import now, value_stamp
 from langgraph.checkpoint.mongodb._whole import whole_fields
 from langgraph.checkpoint.mongodb.errors import (
@@ -230,8 +232,10 @@ class _SplitPut:
                 lost = lost or {entry.channel: entry.holds for entry, _ in plan.written}
                 await _give_up(self.call, self.key, created, lost)
             own |= {entry.channel for entry in plan.carried}
-            parent = Parent(LAYOUT, {}, stored=False)
+            kept = {name: plan.inline[name] for name in plan.inline.keys() - self.values.keys()}
+            parent = Parent(LAYOUT, {}, stored=False, inline=parent.inline, kept=kept)
         rekeyed = self.fields.get(REKEYED)
+        versions = self.checkpoint.get("channel_versions") or {}
         known = Parent(
             LAYOUT,
             plan.manifest(),
@@ -242,10 +246,20 @@ class _SplitPut:
             bundle=plan.bundle,
             wrote=frozenset(self.new_versions),
             recent=frozenset(plan.recent),
+            inline={name: version_text(versions.get(name)) for name in plan.inline},
+            kept={name: plan.inline[name] for name in plan.inline.keys() - self.values.keys()},
         )
         self.call.io.memory.remember(self.key, known)
 
     async def _plan(self, parent: Parent, own: Collection[str], attempt: int) -> Plan:
+        plan = await self._planned(parent, own, attempt)
+        if plan.unknown:
+            # A graph that does not know a channel goes on with a thread that holds its value.
+            kept = await self._inline_of_parent(plan.unknown)
+            plan = await self._planned(replace(parent, kept=kept), own, attempt)
+        return plan
+
+    async def _planned(self, parent: Parent, own: Collection[str], attempt: int) -> Plan:
         def plan() -> Plan:
             codec, checkpoint = self.call.codec, self.checkpoint
             plan = Planner(codec, checkpoint, self.new_versions, parent, own, attempt).plan()
@@ -255,6 +269,25 @@ class _SplitPut:
             return plan
 
         return await self.call.io.offload(_size_of(self.values), plan)
+
+    async def _inline_of_parent(self, channels: Sequence[str]) -> dict[str, Any]:
+        """Read inline values of the parent.
+
+        Raises:
+            MissingChannelValueError: The parent is gone.
+        """
+        parent = self.key._replace(checkpoint_id=self.fields["parent_checkpoint_id"])
+        query = {**parent.query(), **VISIBLE}
+        found = await self.call.io.find("checkpoints", query, ALL_FIELDS, most=1, fresh=True)
+        if not found:
+            versions = self.checkpoint["channel_versions"]
+            lost = {channel: version_text(versions[channel]) for channel in channels}
+            await _give_up(self.call, self.key, False, lost)
+        unpacked = await self.call.io.offload(
+            len(found[0]["checkpoint"]), load_checkpoint, self.call.codec, found[0]
+        )
+        inline = unpacked.checkpoint["channel_values"]
+        return {channel: inline[channel] for channel in channels if channel in inline}
 
     async def _measured(self, plan: Plan) -> list[Document]:
         """The value documents, all found small enough, as is the checkpoint's."""
@@ -341,6 +374,9 @@ class _SplitPut:
     def _not_in_hand(self, plan: Plan) -> dict[str, str]:
         """What a checkpoint without its parent would lack, by channel."""
         carried = {entry.channel: entry.holds for entry in plan.carried}
+        if BUNDLE in carried and plan.bundle:
+            del carried[BUNDLE]
+            carried |= plan.bundle.live
         unknown = {
             channel: version for channel, version in carried.items() if channel not in self.values
         }
