@@ -27,8 +27,8 @@ from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
     payload_size,
     value_documents,
-    write_documents,
 )
+from langgraph.checkpoint.mongodb._pending import write_documents
 from langgraph.checkpoint.mongodb._ttl import now
 from tests.unit_tests.strategies import CODEC, names, texts, values
 

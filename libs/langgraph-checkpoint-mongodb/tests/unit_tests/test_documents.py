@@ -14,13 +14,10 @@ from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
     ValueKey,
     layout_of,
-    pending_writes,
-    refer,
-    referred,
     value_documents,
     value_version,
-    write_documents,
 )
+from langgraph.checkpoint.mongodb._pending import pending_writes, refer, referred, write_documents
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 from tests.unit_tests.strategies import CODEC, names, texts, unique_versions, values, versions
 

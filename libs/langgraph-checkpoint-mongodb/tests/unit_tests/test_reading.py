@@ -15,11 +15,10 @@ from langgraph.checkpoint.mongodb._documents import (
     CheckpointKey,
     Document,
     ManifestEntry,
-    refer,
     value_documents,
-    write_documents,
 )
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint
+from langgraph.checkpoint.mongodb._pending import refer, write_documents
 from langgraph.checkpoint.mongodb._port import Call, Role, run
 from langgraph.checkpoint.mongodb._queries import list_query
 from langgraph.checkpoint.mongodb._reading import Found, get_tuple, list_page, query_of

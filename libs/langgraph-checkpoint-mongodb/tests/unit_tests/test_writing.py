@@ -26,8 +26,8 @@ from langgraph.checkpoint.mongodb._packing import pack_checkpoint
 from langgraph.checkpoint.mongodb._parts import digest
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._port import Call, Update, Updated, run
-from langgraph.checkpoint.mongodb._ttl import now
 from langgraph.checkpoint.mongodb._put_writes import put_writes
+from langgraph.checkpoint.mongodb._ttl import now
 from langgraph.checkpoint.mongodb._writing import put
 from tests.support import checkpoint, thread
 from tests.unit_tests.scripted import Asked, ScriptedPort
