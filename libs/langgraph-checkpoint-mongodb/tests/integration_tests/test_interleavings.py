@@ -27,7 +27,7 @@ from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._reading import get_tuple
 from langgraph.checkpoint.mongodb._retention import delete_for_runs, delete_thread, prune
-from langgraph.checkpoint.mongodb._ttl import now
+from langgraph.checkpoint.mongodb._clock import wall_time as now
 from langgraph.checkpoint.mongodb._writing import put
 from tests.integration_tests.interleaving import Party
 from tests.support import checkpoint, thread

@@ -29,7 +29,7 @@ from langgraph.checkpoint.mongodb._documents import (
     value_documents,
     write_documents,
 )
-from langgraph.checkpoint.mongodb._ttl import now
+from langgraph.checkpoint.mongodb._clock import wall_time as now
 from tests.unit_tests.strategies import CODEC, names, texts, values
 
 MB = 1024 * 1024

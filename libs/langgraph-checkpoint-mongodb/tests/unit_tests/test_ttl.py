@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langgraph.checkpoint.mongodb._ttl import MAX_TTL, aware, checked_ttl, now, value_stamp
+from langgraph.checkpoint.mongodb._clock import wall_time
+from langgraph.checkpoint.mongodb._ttl import MAX_TTL, aware, checked_ttl, is_due, value_stamp
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -32,7 +33,7 @@ def test_any_other_ttl_is_refused_and_named(ttl: Any) -> None:
 
 
 def test_a_stamp_comes_back_from_bson_as_it_went_in() -> None:
-    stamp = now()
+    stamp = wall_time()
     assert aware(bson.decode(bson.encode({"at": stamp}))["at"]) == stamp
 
 

@@ -23,12 +23,14 @@ from langgraph.checkpoint.base import (
 
 from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size
 from langgraph.checkpoint.mongodb._commit import (
+    DOOMED,
     REKEYED,
+    RETAINED,
     UNPROVEN,
     VISIBLE,
     Committed,
     commit,
-    commit_if,
+    contest,
 )
 from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import (
@@ -46,6 +48,7 @@ from langgraph.checkpoint.mongodb._documents import (
     version_text,
     write_documents,
 )
+from langgraph.checkpoint.mongodb._history import Chain, Walk
 from langgraph.checkpoint.mongodb._memory import Parent, Planning
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint
 from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, describe_part, digest
@@ -59,7 +62,7 @@ from langgraph.checkpoint.mongodb._queries import (
     value_queries,
     writes_key,
 )
-from langgraph.checkpoint.mongodb._ttl import now, value_stamp
+from langgraph.checkpoint.mongodb._ttl import value_stamp
 from langgraph.checkpoint.mongodb._whole import whole_fields
 from langgraph.checkpoint.mongodb.errors import (
     ChannelTooLargeError,
@@ -73,8 +76,8 @@ _INPUT = "__start__"
 
 _OFFLOAD_ENOUGH = 1024 * 1024
 
-# Each further attempt needs another removal of the whole thread at that very moment.
-_ATTEMPTS = 3
+# Each further attempt needs another removal at that very moment.
+_ATTEMPTS = 5
 
 
 async def put(
@@ -89,6 +92,8 @@ async def put(
     parent = await _parent(call, key, parent_id)
     metadata = get_checkpoint_metadata(config, metadata)
     fields = _common_fields(call, parent_id, metadata)
+    if call.ttl is not None:
+        fields["created_at"] = await call.io.now()
     rebuilt = _rebuilt(checkpoint, metadata)
     if rebuilt and parent_id and not parent.stored:
         await _give_up(call, key, False, rebuilt)
@@ -97,7 +102,7 @@ async def put(
         with call.io.memory.planning(key) if _INPUT in split.values else nullcontext() as planning:
             await split.store(parent, planning)
     else:
-        await _put_whole(call, key, checkpoint, fields, rebuilt if parent.stored else {})
+        await _put_whole(call, key, checkpoint, fields, parent, rebuilt if parent.stored else {})
     return config_of(key)
 
 
@@ -123,6 +128,45 @@ async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Pare
     return Parent(layout, {}, stored=False)
 
 
+async def _parent_again(
+    call: Call, key: CheckpointKey, fields: Document, rebuilt: Collection[str]
+) -> Parent:
+    """The parent as it is now, after a commit that did not find it as it was.
+
+    Where it, or the checkpoint itself, is being removed, that is contested.
+    """
+    lost = Parent(layout_of(fields), {}, stored=False)
+    ids = [key.checkpoint_id, fields["parent_checkpoint_id"]]
+    query = {**key.namespace(), "checkpoint_id": {"$in": ids}}
+    marks = {DOOMED: 1, UNPROVEN: 1, RETAINED: 1}
+    found = await call.io.find("checkpoints", query, {**PARENT_FIELDS, **marks}, fresh=True)
+    seen = [one for one in found if one["checkpoint_id"] == ids[1] and _is_visible(one)]
+    if (seen or not ids[1]) and any(DOOMED in one for one in found):
+        await contest(call, key)
+    if not seen or (rebuilt and not await _is_unbroken(call, key, rebuilt)):
+        return lost
+    return Parent.of(seen[0])
+
+
+def _is_visible(document: Document) -> bool:
+    return not any(document.get(mark) for mark in VISIBLE)
+
+
+async def _is_unbroken(call: Call, key: CheckpointKey, channels: Collection[str]) -> bool:
+    """Whether all ancestors are there from which a checkpoint's delta channels are rebuilt."""
+    chain = Chain(call, key.namespace())
+    walk = Walk(call, chain, sorted(channels))
+    target = await chain.start(key.checkpoint_id, None)
+    if target is None:
+        return False
+    await walk.follow(target)
+    try:
+        await walk.check_unbroken()
+    except MissingChannelValueError:
+        return False
+    return True
+
+
 def _common_fields(call: Call, parent_id: str | None, metadata: CheckpointMetadata) -> Document:
     """The fields that both layouts have."""
     fields: Document = {
@@ -131,8 +175,6 @@ def _common_fields(call: Call, parent_id: str | None, metadata: CheckpointMetada
     }
     if isinstance(run_id := metadata.get("run_id"), str):
         fields["run_id"] = run_id
-    if call.ttl is not None:
-        fields["created_at"] = now()
     return fields
 
 
@@ -141,6 +183,7 @@ async def _put_whole(
     key: CheckpointKey,
     checkpoint: Checkpoint,
     fields: Document,
+    parent: Parent,
     rebuilt: Mapping[str, str],
 ) -> None:
     """Store a checkpoint of a thread that began in the whole layout."""
@@ -149,9 +192,15 @@ async def _put_whole(
     what = f"its {len(values)} channel values, which this thread's old layout keeps together"
     await _check_checkpoint(call, key, {**fields, UNPROVEN: True} if rebuilt else fields, what)
     parent_key = key._replace(checkpoint_id=fields["parent_checkpoint_id"]) if rebuilt else None
-    done = await commit(call, key, fields, relies_on=parent_key)
-    if not done.proven:
-        await _give_up(call, key, done.created, rebuilt)
+    created = False
+    for attempt in range(_ATTEMPTS):
+        done = await commit(call, key, fields, relies_on=parent_key, rekeyed=parent.rekeyed)
+        created |= done.created
+        if done.proven:
+            break
+        parent = await _parent_again(call, key, fields, rebuilt)
+        if not parent.stored or attempt + 1 == _ATTEMPTS:
+            await _give_up(call, key, created, rebuilt)
     call.io.memory.remember(key, Parent(1, {}, fields.get("created_at")))
 
 
@@ -201,24 +250,26 @@ class _SplitPut:
         own: set[str] = set()
         created = False
         for attempt in range(_ATTEMPTS):
-            if self.fields["parent_checkpoint_id"] and not parent.stored:
+            if own or (self.fields["parent_checkpoint_id"] and not parent.stored):
                 self.fields[REKEYED] = ObjectId()
             plan = await self._plan(parent, own)
             if planning is not None:
                 planning.digests = plan.digests
                 planning.done.set()
             documents = await self._measured(plan)
-            stamped = await self._write_values(plan, documents, parent)
-            done = await self._commit(plan, parent)
+            taken = await self._write_values(documents)
+            stamped = await self._stamp(plan, taken, parent)
+            done = await self._commit(plan, parent, checking=bool(taken))
             created |= done.created
             if done.proven:
                 break
-            lost = self._not_in_hand(plan)
+            parent = await _parent_again(self.call, self.key, self.fields, self.rebuilt)
+            lost = {} if parent.stored else self._not_in_hand(plan)
             if lost or attempt + 1 == _ATTEMPTS:
                 lost = lost or {entry.channel: entry.holds for entry, _ in plan.written}
                 await _give_up(self.call, self.key, created, lost)
-            own |= {entry.channel for entry in plan.carried}
-            parent = Parent(LAYOUT, {}, stored=False)
+            # Others may be about to remove what has the keys so far.
+            own |= set(plan.manifest())
         rekeyed = self.fields.get(REKEYED)
         known = Parent(LAYOUT, plan.manifest(), stamped, digests=plan.digests, rekeyed=rekeyed)
         self.call.io.memory.remember(self.key, known)
@@ -259,16 +310,17 @@ class _SplitPut:
             return None
         return value_stamp(self.call.ttl, self.fields["created_at"])
 
-    async def _write_values(
-        self, plan: Plan, documents: list[Document], parent: Parent
+    async def _write_values(self, documents: list[Document]) -> list[ValueKey]:
+        """Write the values; return those that were there already."""
+        taken = await self.call.io.insert("values", documents) if documents else []
+        return [ValueKey.of(documents[place]) for place in taken]
+
+    async def _stamp(
+        self, plan: Plan, taken: Sequence[ValueKey], parent: Parent
     ) -> datetime | None:
-        """Write the values, renew the stamps of others; return the oldest stamp then."""
-        stamp = self._value_stamp()
-        renewed: list[ValueKey] = []
-        if documents:
-            taken = await self.call.io.insert("values", documents)
-            renewed = [ValueKey.of(documents[place]) for place in taken]
-        oldest = stamp
+        """Renew the stamps of values that were there already; return the oldest stamp then."""
+        oldest = stamp = self._value_stamp()
+        renewed = [*taken]
         if plan.carried and parent.stamped is not None:
             if stamp is None or parent.stamped < self.fields["created_at"]:
                 renewed += [key for entry in plan.carried for key in entry.keys(self.key)]
@@ -277,23 +329,33 @@ class _SplitPut:
         await _restamp(self.call, renewed, stamp)
         return oldest
 
-    async def _commit(self, plan: Plan, parent: Parent) -> Committed:
-        call, key, fields = self.call, self.key, self.fields
+    async def _commit(self, plan: Plan, parent: Parent, *, checking: bool) -> Committed:
+        parent_key = None
         if parent.stored and (self.rebuilt or plan.carried or plan.written):
-            parent_key = key._replace(checkpoint_id=fields["parent_checkpoint_id"])
-            return await commit(call, key, fields, relies_on=parent_key, rekeyed=parent.rekeyed)
-        if plan.written:
-            return await commit_if(call, key, fields, partial(self._all_stored, plan))
-        return await commit(call, key, fields, relies_on=None)
+            parent_id = self.fields["parent_checkpoint_id"]
+            parent_key = self.key._replace(checkpoint_id=parent_id)
+        # The parent tells of a removal of what was written since it was read, not of what was
+        # written before; and where there is none, nothing tells.
+        checking = bool(plan.written) and (checking or parent_key is None)
+        return await commit(
+            self.call,
+            self.key,
+            self.fields,
+            relies_on=parent_key,
+            rekeyed=parent.rekeyed,
+            whole=partial(self._all_stored, plan) if checking else None,
+        )
 
     async def _all_stored(self, plan: Plan) -> bool:
-        """Whether the values of a checkpoint without a parent are there: once a namespace."""
+        """Whether the written values are there, and nobody is removing them."""
         wanted = {key for entry, _ in plan.written for key in entry.keys(self.key)}
         fields = {"_id": 0, **dict.fromkeys(VALUE_KEY, 1)}
         found = {
             ValueKey.of(document)
             for query in value_queries(wanted)
-            for document in await self.call.io.find("values", query, fields, fresh=True)
+            for document in await self.call.io.find(
+                "values", {**query, DOOMED: None}, fields, fresh=True
+            )
         }
         return found == wanted
 
@@ -359,7 +421,7 @@ async def put_writes(
     key = writes_key(config, task_id, task_path)
     if not writes:
         return
-    stamp = None if call.ttl is None else now()
+    stamp = None if call.ttl is None else await call.io.now()
     documents = await call.io.offload(
         lambda: estimate_size(*(value for _, value in writes), enough=_OFFLOAD_ENOUGH),
         write_documents,
