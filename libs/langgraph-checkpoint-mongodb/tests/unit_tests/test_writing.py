@@ -403,11 +403,11 @@ def taken(*script: tuple[str, Any]) -> ScriptedPort:
 
 
 def test_a_value_that_was_there_already_is_looked_at_before_its_checkpoint_is_seen() -> None:
-    port = taken(("update", INSERTED))
+    port = taken(("update", UPDATED), ("update", INSERTED))
     put_second(port, {"large": LARGE}, {"large": V2})
-    asked = port.asked[2]
+    asked = port.asked[3]
     assert (asked.role, asked.given[DOOMED]) == ("values", None)
-    assert proofs(port) == [3]
+    assert proofs(port) == [4]
 
 
 def test_a_proof_that_finds_its_checkpoint_being_removed_does_not_count() -> None:

@@ -130,11 +130,12 @@ async def _remove(
     Those from which a delta channel of others is rebuilt are only hidden from readers.
     """
     graph = await Graph.read(call, thread_id)
-    chosen = choose(graph)
+    chosen, unproven = choose(graph), graph.unproven()
     for _ in range(_PASSES):
         graph, contested = await _remove_once(call, graph, chosen)
         if not contested:
             break
+        chosen -= unproven  # One that is contested was not left by a crash.
     else:
         logger.debug("Thread %r: its old checkpoints are built on all the time.", thread_id)
     await _collect_garbage(call, graph)
@@ -151,7 +152,9 @@ async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) ->
     token = object_id(await call.io.now())
     await _mark(call, doomed, {}, {"$addToSet": {DOOMED: token}})
     after = await Graph.read(call, before.thread_id) if doomed else before
-    kept = after.with_called(after.keys() - doomed)
+    # What a crash seemed to have left may have been proven before it was marked.
+    proven = before.unproven() - after.unproven()
+    kept = after.with_called(after.keys() - (doomed - proven))
     retained = (await after.ancestors_of(kept) & doomed) - kept
     # A put that contested a mark relies on what had it.
     marked: Document = {DOOMED: token}
