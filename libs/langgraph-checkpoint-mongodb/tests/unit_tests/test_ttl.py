@@ -47,3 +47,19 @@ def test_a_time_has_a_zone_also_when_the_client_leaves_it_out() -> None:
 def test_a_value_outlives_its_writer_by_a_small_part_of_the_ttl(ttl: int) -> None:
     ahead = value_stamp(ttl, AT) - AT
     assert timedelta(0) < ahead <= timedelta(seconds=ttl) / 16
+
+
+@given(st.integers(1, MAX_TTL))
+def test_what_is_still_relied_on_is_due_after_a_small_part_of_the_ttl(ttl: int) -> None:
+    soon = value_stamp(ttl, AT)
+    assert not is_due(AT, ttl, soon)
+    assert is_due(AT, ttl, soon + timedelta(milliseconds=1))
+
+
+def test_what_never_expires_is_never_due() -> None:
+    assert not is_due(None, 60, AT)
+
+
+def test_without_a_ttl_a_stamp_is_always_to_go() -> None:
+    assert is_due(AT, None, AT)
+    assert not is_due(None, None, AT)

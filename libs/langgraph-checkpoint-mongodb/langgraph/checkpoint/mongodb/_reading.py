@@ -28,7 +28,7 @@ from langgraph.checkpoint.mongodb._documents import (
     pending_writes,
     referred,
 )
-from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._memory import Life, Parent
 from langgraph.checkpoint.mongodb._packing import unpack_checkpoint
 from langgraph.checkpoint.mongodb._parts import join_parts
 from langgraph.checkpoint.mongodb._port import Call
@@ -40,6 +40,7 @@ from langgraph.checkpoint.mongodb._queries import (
     ListQuery,
     Resume,
     any_of,
+    callers_of,
     config_of,
     matches,
     prefilter,
@@ -130,6 +131,7 @@ async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | Non
         joined = None if writes is None else {found.key: writes}
         if whole := await complete(call, [found], writes=joined):
             call.io.memory.remember(whole[0].key, _remembered(call, whole[0]))
+            call.io.memory.note_life(whole[0].key, _life(call, whole[0]))
             return await decode(call, whole[0])
         if checkpoint_id is not None:
             break
@@ -144,6 +146,13 @@ def _remembered(call: Call, found: Found) -> Parent:
         return found.parent
     counters = call.codec.loads_metadata_item(found.document, COUNTERS)
     return replace(found.parent, steps=steps_since_snapshot(counters))
+
+
+def _life(call: Call, found: Found) -> Life:
+    """What to remember of a checkpoint's stamp."""
+    parents = native_metadata(found.document, "parents")
+    ids = {ns: call.codec.loads((type_, data)) for ns, (type_, data) in parents.items()}
+    return Life.of(found.document, callers_of(found.key, ids))
 
 
 async def _first(call: Call, query: Document) -> tuple[Document, list[Document] | None] | None:

@@ -49,7 +49,7 @@ from langgraph.checkpoint.mongodb._documents import (
     write_documents,
 )
 from langgraph.checkpoint.mongodb._history import Chain, Walk
-from langgraph.checkpoint.mongodb._memory import Parent, Planning
+from langgraph.checkpoint.mongodb._memory import Life, Parent, Planning
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint
 from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, describe_part, digest
 from langgraph.checkpoint.mongodb._plan import Plan, Planner
@@ -57,11 +57,13 @@ from langgraph.checkpoint.mongodb._port import Call, Update
 from langgraph.checkpoint.mongodb._queries import (
     NEWEST_OF_ROOT_FIRST,
     PARENT_FIELDS,
+    callers_of,
     config_of,
     put_key,
     value_queries,
     writes_key,
 )
+from langgraph.checkpoint.mongodb._renewal import renew, renew_for_writes
 from langgraph.checkpoint.mongodb._ttl import value_stamp
 from langgraph.checkpoint.mongodb._whole import whole_fields
 from langgraph.checkpoint.mongodb.errors import (
@@ -95,6 +97,8 @@ async def put(
     if call.ttl is not None:
         fields["created_at"] = await call.io.now()
     rebuilt = _rebuilt(checkpoint, metadata)
+    callers = callers_of(key, metadata.get("parents"))
+    await renew(call, callers)
     if rebuilt and parent_id and not parent.stored:
         await _give_up(call, key, False, rebuilt)
     if parent.layout == LAYOUT:
@@ -103,6 +107,7 @@ async def put(
             await split.store(parent, planning)
     else:
         await _put_whole(call, key, checkpoint, fields, parent, rebuilt if parent.stored else {})
+    call.io.memory.note_life(key, Life.of(fields, callers))
     return config_of(key)
 
 
@@ -430,6 +435,7 @@ async def put_writes(
     for document in documents:
         await _check_payload(call, document, lambda: f"the pending write of task {task_id!r}")
     await _refer_to_input(call, key, documents)
+    await renew_for_writes(call, key)
     if all(document["idx"] >= 0 for document in documents):
         # What is there already stays: the task ran before.
         await call.io.insert("writes", documents)
