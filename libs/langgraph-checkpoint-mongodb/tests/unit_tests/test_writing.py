@@ -17,6 +17,7 @@ from langgraph.checkpoint.mongodb import (
     CheckpointTooLargeError,
     MissingChannelValueError,
 )
+from langgraph.checkpoint.mongodb._clock import wall_time as now
 from langgraph.checkpoint.mongodb._codec import Codec
 from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN, VISIBLE
 from langgraph.checkpoint.mongodb._compat import COUNTERS, DeltaSnapshot
@@ -25,7 +26,6 @@ from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._parts import digest
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._port import Call, Update, Updated, run
-from langgraph.checkpoint.mongodb._clock import wall_time as now
 from langgraph.checkpoint.mongodb._writing import put, put_writes
 from tests.support import checkpoint, thread
 from tests.unit_tests.scripted import Asked, ScriptedPort

@@ -19,7 +19,7 @@ from pymongo.operations import IndexModel
 from pymongo.read_concern import ReadConcern
 
 from langgraph.checkpoint.mongodb import _driver as driver
-from langgraph.checkpoint.mongodb._clock import clock_of, object_id, read, wall_time
+from langgraph.checkpoint.mongodb._clock import clock_of, object_id, wall_time
 from langgraph.checkpoint.mongodb._documents import Document
 from langgraph.checkpoint.mongodb._gathering import AsyncGathering, get_timeout
 from langgraph.checkpoint.mongodb._memory import Memory
@@ -166,7 +166,7 @@ class AsyncPort:
             return wall_time()
         if known := self._clock.now():
             return known
-        asked = read()
+        asked = self._clock.asking()
         # Not in a transaction that the caller's context may be in.
         asking = self._ask(get_timeout())
         answer = await asyncio.create_task(asking, context=contextvars.Context())

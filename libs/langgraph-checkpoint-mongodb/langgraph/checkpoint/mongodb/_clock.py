@@ -93,11 +93,15 @@ class Clock:
             return None
         return _in_milliseconds(known.time + timedelta(seconds=passed))
 
+    def asking(self) -> Reading:
+        """What to hand to `learn` with the answer, taken before the server is asked."""
+        return read()
+
     def learn(self, asked: Reading, answer: datetime | None) -> datetime:
         """Keep what a server answered.
 
         Args:
-            asked: The clocks when it was asked.
+            asked: The clocks of this machine when it was asked.
             answer: Its time; None where it does not tell, and this machine's must do.
 
         Returns:

@@ -17,7 +17,7 @@ from pymongo.operations import IndexModel
 from pymongo.read_concern import ReadConcern
 
 from langgraph.checkpoint.mongodb import _driver as driver
-from langgraph.checkpoint.mongodb._clock import clock_of, object_id, read, wall_time
+from langgraph.checkpoint.mongodb._clock import clock_of, object_id, wall_time
 from langgraph.checkpoint.mongodb._documents import Document
 from langgraph.checkpoint.mongodb._gathering import SyncGathering, get_timeout
 from langgraph.checkpoint.mongodb._memory import Memory
@@ -150,7 +150,7 @@ class SyncPort:
             return wall_time()
         if known := self._clock.now():
             return known
-        asked = read()
+        asked = self._clock.asking()
         # Not in a transaction that the caller's context may be in.
         return self._clock.learn(asked, contextvars.Context().run(self._ask, get_timeout()))
 
