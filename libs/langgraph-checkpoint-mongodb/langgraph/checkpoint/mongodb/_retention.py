@@ -158,8 +158,10 @@ async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) ->
     retained = (await after.ancestors_of(kept) & doomed) - kept
     # A put that contested a mark relies on what had it.
     marked: Document = {DOOMED: token}
-    await _mark(call, doomed & kept, marked, {"$pull": marked})
-    await _mark(call, retained, marked, {"$pull": marked, "$set": {RETAINED: True}})
+    # Another that removes, and loses its marks by this, looks again.
+    unmarked: Document = {"$unset": {DOOMED: ""}}
+    await _mark(call, doomed & kept, marked, unmarked)
+    await _mark(call, retained, marked, {**unmarked, "$set": {RETAINED: True}})
     gone = doomed - kept - retained
     checkpoints = await _delete(call, "checkpoints", key_queries(gone), marked)
     contested = checkpoints < len(gone)
