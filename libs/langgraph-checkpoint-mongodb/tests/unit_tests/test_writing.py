@@ -369,8 +369,7 @@ def test_the_first_checkpoint_of_a_thread_is_not_seen_before_its_values_are() ->
 
 
 def test_values_deleted_with_their_thread_while_it_began_are_written_again() -> None:
-    key = {"thread_id": "t", "checkpoint_ns": "", "channel": "large"}
-    stored = {**key, "version": f"{V1}@2"}
+    stored = {"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": V1}
     port = begun(
         ("insert", []),
         ("update", INSERTED),
@@ -382,7 +381,7 @@ def test_values_deleted_with_their_thread_while_it_began_are_written_again() -> 
         ("update", UPDATED),
     )
     put_first_large(port)
-    assert len({document["version"] for document in inserted(port)}) == 2
+    assert len(inserted(port)) == 2
     assert proofs(port) == [7]
 
 

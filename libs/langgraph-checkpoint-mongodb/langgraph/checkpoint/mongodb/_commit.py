@@ -15,9 +15,11 @@ between two commands:
   parent is there and not doomed; and one that takes the mark off again.
 * If the parent is doomed, the put takes the marks off (`contest`) and tries again. Then
   whoever removes finds something left, and looks again.
-* Whoever deletes values that no checkpoint names changes the `rekeyed` of all checkpoints
-  before, looks again at what they name, and only then deletes. A put that read its parent
-  earlier notices, and writes its values again, under keys of its own.
+* Whoever deletes values that no checkpoint names marks them, too, and changes the `rekeyed`
+  of all checkpoints. Only then it looks again what they name, and deletes the rest, as far as
+  its mark is still there. A put that read its parent earlier notices, writes its values
+  again, takes the marks off those that are still there, and looks at them once more before
+  it is seen.
 
 If the parent was found, whoever removes it later sees the new checkpoint and keeps what
 it needs. If it is gone, the put stores everything again under keys of its own, or fails.

@@ -25,14 +25,13 @@ from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_s
 from langgraph.checkpoint.mongodb._commit import (
     DOOMED,
     REKEYED,
-    RETAINED,
     UNPROVEN,
     VISIBLE,
     Committed,
     commit,
-    contest,
 )
 from langgraph.checkpoint.mongodb._compat import COUNTERS
+from langgraph.checkpoint.mongodb._conflict import parent_again
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     VALUE_KEY,
@@ -48,7 +47,6 @@ from langgraph.checkpoint.mongodb._documents import (
     version_text,
     write_documents,
 )
-from langgraph.checkpoint.mongodb._history import Chain, Walk
 from langgraph.checkpoint.mongodb._memory import Life, Parent, Planning
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint
 from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, describe_part, digest
@@ -133,45 +131,6 @@ async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Pare
     return Parent(layout, {}, stored=False)
 
 
-async def _parent_again(
-    call: Call, key: CheckpointKey, fields: Document, rebuilt: Collection[str]
-) -> Parent:
-    """The parent as it is now, after a commit that did not find it as it was.
-
-    Where it, or the checkpoint itself, is being removed, that is contested.
-    """
-    lost = Parent(layout_of(fields), {}, stored=False)
-    ids = [key.checkpoint_id, fields["parent_checkpoint_id"]]
-    query = {**key.namespace(), "checkpoint_id": {"$in": ids}}
-    marks = {DOOMED: 1, UNPROVEN: 1, RETAINED: 1}
-    found = await call.io.find("checkpoints", query, {**PARENT_FIELDS, **marks}, fresh=True)
-    seen = [one for one in found if one["checkpoint_id"] == ids[1] and _is_visible(one)]
-    if (seen or not ids[1]) and any(DOOMED in one for one in found):
-        await contest(call, key)
-    if not seen or (rebuilt and not await _is_unbroken(call, key, rebuilt)):
-        return lost
-    return Parent.of(seen[0])
-
-
-def _is_visible(document: Document) -> bool:
-    return not any(document.get(mark) for mark in VISIBLE)
-
-
-async def _is_unbroken(call: Call, key: CheckpointKey, channels: Collection[str]) -> bool:
-    """Whether all ancestors are there from which a checkpoint's delta channels are rebuilt."""
-    chain = Chain(call, key.namespace())
-    walk = Walk(call, chain, sorted(channels))
-    target = await chain.start(key.checkpoint_id, None)
-    if target is None:
-        return False
-    await walk.follow(target)
-    try:
-        await walk.check_unbroken()
-    except MissingChannelValueError:
-        return False
-    return True
-
-
 def _common_fields(call: Call, parent_id: str | None, metadata: CheckpointMetadata) -> Document:
     """The fields that both layouts have."""
     fields: Document = {
@@ -203,7 +162,7 @@ async def _put_whole(
         created |= done.created
         if done.proven:
             break
-        parent = await _parent_again(call, key, fields, rebuilt)
+        parent = await parent_again(call, key, fields, rebuilt)
         if not parent.stored or attempt + 1 == _ATTEMPTS:
             await _give_up(call, key, created, rebuilt)
     call.io.memory.remember(key, Parent(1, {}, fields.get("created_at")))
@@ -255,26 +214,25 @@ class _SplitPut:
         own: set[str] = set()
         created = False
         for attempt in range(_ATTEMPTS):
-            if own or (self.fields["parent_checkpoint_id"] and not parent.stored):
+            if self.fields["parent_checkpoint_id"] and not parent.stored:
                 self.fields[REKEYED] = ObjectId()
             plan = await self._plan(parent, own)
             if planning is not None:
                 planning.digests = plan.digests
                 planning.done.set()
             documents = await self._measured(plan)
-            taken = await self._write_values(documents)
+            taken = await self._write_values(documents, again=attempt > 0)
             stamped = await self._stamp(plan, taken, parent)
             done = await self._commit(plan, parent, checking=bool(taken))
             created |= done.created
             if done.proven:
                 break
-            parent = await _parent_again(self.call, self.key, self.fields, self.rebuilt)
+            parent = await parent_again(self.call, self.key, self.fields, self.rebuilt)
             lost = {} if parent.stored else self._not_in_hand(plan)
             if lost or attempt + 1 == _ATTEMPTS:
                 lost = lost or {entry.channel: entry.holds for entry, _ in plan.written}
                 await _give_up(self.call, self.key, created, lost)
-            # Others may be about to remove what has the keys so far.
-            own |= set(plan.manifest())
+            own |= set() if parent.stored else {entry.channel for entry in plan.carried}
         rekeyed = self.fields.get(REKEYED)
         known = Parent(LAYOUT, plan.manifest(), stamped, digests=plan.digests, rekeyed=rekeyed)
         self.call.io.memory.remember(self.key, known)
@@ -315,10 +273,17 @@ class _SplitPut:
             return None
         return value_stamp(self.call.ttl, self.fields["created_at"])
 
-    async def _write_values(self, documents: list[Document]) -> list[ValueKey]:
-        """Write the values; return those that were there already."""
-        taken = await self.call.io.insert("values", documents) if documents else []
-        return [ValueKey.of(documents[place]) for place in taken]
+    async def _write_values(self, documents: list[Document], *, again: bool) -> list[ValueKey]:
+        """Write the values; return those that were there already.
+
+        Pending writes may name them already. So they keep their keys when they are written
+        `again`, and the marks are taken off of whoever is just removing them.
+        """
+        places = await self.call.io.insert("values", documents) if documents else []
+        taken = [ValueKey.of(documents[place]) for place in places]
+        for query in value_queries(taken if again else ()):
+            await self.call.io.update_many("values", query, {"$unset": {DOOMED: ""}})
+        return taken
 
     async def _stamp(
         self, plan: Plan, taken: Sequence[ValueKey], parent: Parent
