@@ -13,10 +13,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from pymongo.database import Database
 
+from langgraph.checkpoint.mongodb import _clock
 from langgraph.checkpoint.mongodb._compat import COUNTERS, DeltaSnapshot
 from langgraph.checkpoint.mongodb._documents import COPY_CHANNEL
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
-from tests.face import Face
+from tests.face import Face, MakeFace
 from tests.integration_tests.tampering import InjectedFault, Step, again, tampered
 from tests.support import Chain, checkpoint, insert_old_write, insert_whole, thread, values_of
 
@@ -261,3 +262,42 @@ def test_a_checkpoint_that_comes_while_a_prune_is_suspended_keeps_its_writes(
     found = other.get_tuple(key)
     assert found is not None
     assert found.pending_writes == [("task", "n", 2)]
+
+
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_put_that_was_suspended_for_hours_lives_as_long_as_any_other(
+    make_face: MakeFace, database: Data, monkeypatch: pytest.MonkeyPatch, expired: bool
+) -> None:
+    face = make_face(ttl=3600)
+    face.setup()
+    chain = Chain(face)
+    chain.put({"big": LARGE})
+    asleep: list[float] = []
+    clocks, port = _clock.read, face.saver._port
+
+    def suspended(*_: Any) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=sum(asleep))
+
+    async def suspended_async(*_: Any) -> datetime:
+        return suspended()
+
+    monkeypatch.setattr(type(port), "_ask", suspended if face.kind == "sync" else suspended_async)
+    monkeypatch.setattr(
+        _clock, "read", lambda: clocks()._replace(elapsed=clocks().elapsed + sum(asleep))
+    )
+
+    def suspend(step: Step) -> None:
+        if step.is_("insert", "values", sent=True) and not asleep:
+            asleep.append(1800)
+            if expired:
+                database["checkpoint_channel_values"].delete_many({"channel": "docs"})
+
+    with tampered(face, suspend):
+        config = chain.put({"docs": LARGE})
+    newest = database["checkpoints"].find_one(config["configurable"])
+    assert newest is not None
+    began = datetime.now(UTC) + timedelta(minutes=29)
+    assert newest["created_at"].replace(tzinfo=UTC) > began
+    assert values_of(face.fresh(), config) == chain.values
+    for value in database["checkpoint_channel_values"].find({}):
+        assert value["created_at"] >= newest["created_at"]

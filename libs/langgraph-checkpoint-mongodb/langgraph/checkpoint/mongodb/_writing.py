@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -74,6 +74,9 @@ __all__ = ["put", "put_writes"]
 
 _INPUT = "__start__"
 
+# What a put takes at most, unless its process was suspended: then it looks again.
+_LATE = timedelta(minutes=5)
+
 _OFFLOAD_ENOUGH = 1024 * 1024
 
 # Each further attempt needs another removal at that very moment.
@@ -92,15 +95,16 @@ async def put(
     parent = await _parent(call, key, parent_id)
     metadata = get_checkpoint_metadata(config, metadata)
     fields = _common_fields(call, parent_id, metadata)
+    began = await call.io.now()
     if call.ttl is not None:
-        fields["created_at"] = await call.io.now()
+        fields["created_at"] = began
     rebuilt = _rebuilt(checkpoint, metadata)
     callers = callers_of(key, metadata.get("parents"))
     await renew(call, callers)
     if rebuilt and parent_id and not parent.stored:
         await _give_up(call, key, False, rebuilt)
     if parent.layout == LAYOUT:
-        split = _SplitPut(call, key, checkpoint, rebuilt, fields, new_versions)
+        split = _SplitPut(call, key, checkpoint, rebuilt, fields, new_versions, began)
         with call.io.memory.planning(key) if _INPUT in split.values else nullcontext() as planning:
             await split.store(parent, planning)
     else:
@@ -193,6 +197,7 @@ class _SplitPut:
         rebuilt: Its delta channels that only its ancestors hold, with their versions.
         fields: Those fields of its document that do not depend on the channel values.
         new_versions: The channels that the step wrote.
+        began: When it began, by the server's time.
     """
 
     def __init__(
@@ -203,7 +208,9 @@ class _SplitPut:
         rebuilt: Mapping[str, str],
         fields: Document,
         new_versions: ChannelVersions,
+        began: datetime,
     ) -> None:
+        self.began = began
         self.call, self.key, self.checkpoint = call, key, checkpoint
         self.fields, self.new_versions = fields, new_versions
         self.values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
@@ -223,7 +230,9 @@ class _SplitPut:
             documents = await self._measured(plan)
             taken = await self._write_values(documents, again=attempt > 0)
             stamped = await self._stamp(plan, taken, parent)
-            done = await self._commit(plan, parent, checking=bool(taken))
+            if late := await self._is_late():
+                stamped = await self._stamp_again(plan)
+            done = await self._commit(plan, parent, checking=late or bool(taken))
             created |= done.created
             if done.proven:
                 break
@@ -299,13 +308,29 @@ class _SplitPut:
         await _restamp(self.call, renewed, stamp)
         return oldest
 
+    async def _is_late(self) -> bool:
+        """Whether it took so long that it was suspended, probably, since it began."""
+        now = await self.call.io.now()
+        late = now - self.began > _LATE
+        if late:
+            self.began = now
+        return late
+
+    async def _stamp_again(self, plan: Plan) -> datetime | None:
+        """Renew the stamps that are as old as the beginning; return that of the values."""
+        if self.call.ttl is not None:
+            self.fields["created_at"] = self.began
+            keys = [key for entry in plan.manifest().values() for key in entry.keys(self.key)]
+            await _restamp(self.call, keys, self._value_stamp())
+        return self._value_stamp()
+
     async def _commit(self, plan: Plan, parent: Parent, *, checking: bool) -> Committed:
         parent_key = None
         if parent.stored and (self.rebuilt or plan.carried or plan.written):
             parent_id = self.fields["parent_checkpoint_id"]
             parent_key = self.key._replace(checkpoint_id=parent_id)
         # The parent tells of a removal of what was written since it was read, not of what was
-        # written before; and where there is none, nothing tells.
+        # written before, or has expired; and where there is none, nothing tells.
         checking = bool(plan.written) and (checking or parent_key is None)
         return await commit(
             self.call,
