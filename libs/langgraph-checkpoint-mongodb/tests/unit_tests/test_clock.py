@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -147,3 +148,19 @@ def test_what_is_known_goes_with_the_client() -> None:
     del client
     gc.collect()
     assert key not in _clock._clocks
+
+
+def test_time_asleep_counts_where_the_machine_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: clock * 100.0)
+    assert _clock._elapsed_clock()() == 700
+
+
+def test_a_machine_without_such_a_clock_does_with_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(clock: int) -> float:
+        raise OSError("not there")
+
+    monkeypatch.setattr(time, "clock_gettime", refuse)
+    assert _clock._elapsed_clock() is time.monotonic
+    monkeypatch.delattr(time, "clock_gettime")
+    assert _clock._elapsed_clock() is time.monotonic

@@ -9,10 +9,12 @@ shows in the difference to the wall clock: then the server is asked again.
 
 from __future__ import annotations
 
-import sys
+import contextlib
 import time
 import weakref
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from bson import ObjectId
@@ -27,6 +29,22 @@ _SLOW_S = 5.0
 
 # Two clocks drift apart less than this while an answer is good.
 _DRIFT_S = 1.0
+
+
+def _elapsed_clock() -> Callable[[], float]:
+    """The clock of this machine that counts time asleep, as far as it has one.
+
+    Linux has the first. On macOS the second does so, unlike `time.monotonic`.
+    """
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
+        clock: Any = getattr(time, name, None)
+        with contextlib.suppress(OSError, AttributeError, TypeError):
+            time.clock_gettime(clock)
+            return partial(time.clock_gettime, clock)
+    return time.monotonic
+
+
+_elapsed = _elapsed_clock()
 
 
 class Reading(NamedTuple):
@@ -44,15 +62,6 @@ class Reading(NamedTuple):
 def read() -> Reading:
     """Read the clocks of this machine; the one place where that is done for a server's time."""
     return Reading(_elapsed(), time.time())
-
-
-def _elapsed() -> float:
-    if sys.platform == "linux":
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    if sys.platform == "darwin":
-        # Unlike `time.monotonic`, it counts time asleep.
-        return time.clock_gettime(time.CLOCK_MONOTONIC)
-    return time.monotonic()
 
 
 def wall_time() -> datetime:
