@@ -75,6 +75,8 @@ class Party:
 
     def step(self) -> None:
         """Send the next command, and go on up to the one after it."""
+        if self.done:
+            return
         try:
             self._work.send(None)
         except StopIteration:

@@ -417,21 +417,23 @@ def test_a_put_that_was_suspended_after_its_values_writes_them_again(
     world.check_logs(stored)
 
 
-@pytest.mark.parametrize("before", range(1, 12))
-def test_a_first_put_that_was_suspended_anywhere_is_whole(
-    open_saver: Callable[[], MongoDBSaver], hours_apart: bool, before: int
+@pytest.mark.parametrize("steps", range(1, 9))
+@pytest.mark.parametrize("place", [-1, 3], ids=["a first put", "a later one"])
+def test_a_put_that_was_suspended_anywhere_beside_a_prune_is_whole(
+    open_saver: Callable[[], MongoDBSaver], hours_apart: bool, place: int, steps: int
 ) -> None:
-    world = World(open_saver, delta=False)
-    beginning = party(world, Plan("put", place=-1))
-    beginning.step()
-    beginning.step()
-    pruning = party(world, Plan("prune", 9))
-    for _ in range(before):
-        pruning.step()
-    beginning.finish()
-    pruning.finish()
-    assert beginning.acknowledged
-    assert world.made[-1]["id"] in world.check()
+    """The put wakes up before any command of the prune."""
+    for others in range(1, 16):
+        world = World(open_saver, delta=False)
+        putting, pruning = Running(world, Plan("put", place)), party(world, Plan("prune", 9))
+        for _ in range(steps):
+            putting.step()
+        for _ in range(others):
+            pruning.step()
+        putting.party.finish()
+        pruning.finish()
+        assert putting.party.acknowledged
+        assert putting.put_id in world.check()
 
 
 @pytest.mark.parametrize("before", range(2, 12))

@@ -170,7 +170,9 @@ async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) ->
         # Some may have been gone before, removed by another.
         contested = not gone.isdisjoint(after.keys())
         gone -= after.keys()
-    named = before.named_values(gone)
+    # A put that was suspended writes its unproven checkpoint anew, with the same values: those
+    # are left to the collection of garbage, which puts notice.
+    named = before.named_values(gone - before.unproven())
     still_named = after.named_values(after.keys() - gone)
     writes = await _delete(call, "writes", key_queries(gone))
     values = await _delete(call, "values", _value_queries(named - still_named))
