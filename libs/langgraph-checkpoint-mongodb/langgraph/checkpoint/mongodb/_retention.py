@@ -170,11 +170,12 @@ async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) ->
         # Some may have been gone before, removed by another.
         contested = not gone.isdisjoint(after.keys())
         gone -= after.keys()
-    # A put that was suspended writes its unproven checkpoint anew, with the same values: those
-    # are left to the collection of garbage, which puts notice.
-    named = before.named_values(gone - before.unproven())
+    # A put that was suspended writes its unproven checkpoint anew, with the same values: what is
+    # of such a one is left to the collection of garbage, which puts notice.
+    seen = gone - before.unproven()
+    named = before.named_values(seen)
     still_named = after.named_values(after.keys() - gone)
-    writes = await _delete(call, "writes", key_queries(gone))
+    writes = await _delete(call, "writes", key_queries(seen))
     values = await _delete(call, "values", _value_queries(named - still_named))
     logger.debug(
         "Thread %r: removed %d of %d checkpoints, %d pending writes, %d channel values; "
