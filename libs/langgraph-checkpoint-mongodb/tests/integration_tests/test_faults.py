@@ -20,7 +20,6 @@ from pymongo.errors import AutoReconnect
 
 from langgraph.checkpoint.mongodb import _commit, _setup
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
-from langgraph.checkpoint.mongodb._ttl import now
 from tests.face import Face, Kind, MakeFace
 from tests.integration_tests.conftest import FailCommand
 from tests.integration_tests.tampering import (
@@ -242,7 +241,7 @@ class Trial:
 
     def documents(self, t: str) -> dict[str, list[str]]:
         """All that is stored of a thread and of its copy, without what differs by its nature."""
-        left_out = {"_id", "metadata", "run_id", "created_at"}
+        left_out = {"_id", "metadata", "run_id", "created_at", "rekeyed"}
         return {
             name: sorted(
                 str(
@@ -285,7 +284,7 @@ class Trial:
 def two_hours_later() -> Iterator[None]:
     """What is unreferenced now, retention takes for what a crash left long ago."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_commit, "now", lambda: now() + timedelta(hours=2))
+        patch.setattr(_commit, "_AT_MOST", timedelta(hours=-1))
         yield
 
 

@@ -374,7 +374,7 @@ def test_a_number_that_another_piece_has_is_not_taken_for_stored(
     real = Planner._numbers
 
     def numbers(self: Any, entry: Any, pieces: Any) -> tuple[int, ...]:
-        return real(self, entry, pieces) if self._attempt else tuple(7 for _ in pieces)
+        return real(self, entry, pieces) if self._salt else tuple(7 for _ in pieces)
 
     monkeypatch.setattr(Planner, "_numbers", numbers)
     chain.put(first)

@@ -27,7 +27,6 @@ from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._reading import get_tuple
 from langgraph.checkpoint.mongodb._retention import delete_for_runs, delete_thread, prune
-from langgraph.checkpoint.mongodb._ttl import now
 from langgraph.checkpoint.mongodb._writing import put
 from tests.integration_tests.interleaving import Party
 from tests.support import checkpoint, thread
@@ -278,6 +277,17 @@ plans = st.builds(
 OLD_PUT, PRUNE = Plan("put", 1, large=False), Plan("prune", 1)
 
 
+@pytest.fixture(params=["at once", "hours apart"])
+def hours_apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether whoever removes takes all that is under way for hours old.
+
+    As if each process had been suspended for hours between any two of its commands.
+    """
+    if request.param == "hours apart":
+        monkeypatch.setattr(_commit, "_AT_MOST", timedelta(hours=-1))
+    return bool(request.param == "hours apart")
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     plans=st.lists(plans, min_size=2, max_size=4).map(without_crashes_beside_a_deletion),
@@ -288,7 +298,11 @@ OLD_PUT, PRUNE = Plan("put", 1, large=False), Plan("prune", 1)
 @example(plans=[OLD_PUT, PRUNE], order=[0, 0, 1, 1, 1, 1, 1, 0], delta=True)
 @example(plans=[Plan("put", 1, crash=2), PRUNE], order=[1, 1, 1, 0, 0, 0, 1], delta=False)
 def test_any_interleaving_leaves_whole_checkpoints_and_loses_none(
-    open_saver: Callable[[], MongoDBSaver], plans: list[Plan], order: list[int], delta: bool
+    open_saver: Callable[[], MongoDBSaver],
+    hours_apart: bool,
+    plans: list[Plan],
+    order: list[int],
+    delta: bool,
 ) -> None:
     run(World(open_saver, delta), plans, order, looking=False)
 
@@ -301,7 +315,11 @@ def test_any_interleaving_leaves_whole_checkpoints_and_loses_none(
     delta=st.booleans(),
 )
 def test_at_every_moment_of_any_interleaving_a_reader_sees_whole_checkpoints(
-    open_saver: Callable[[], MongoDBSaver], plans: list[Plan], order: list[int], delta: bool
+    open_saver: Callable[[], MongoDBSaver],
+    hours_apart: bool,
+    plans: list[Plan],
+    order: list[int],
+    delta: bool,
 ) -> None:
     run(World(open_saver, delta), plans, order, looking=True)
 
@@ -335,7 +353,7 @@ def test_a_put_on_what_is_being_removed_stands_alone(
 
 
 @pytest.mark.parametrize("warm", [True, False])
-def test_a_delta_step_on_what_is_being_removed_fails_and_leaves_nothing(
+def test_a_delta_step_on_what_is_being_removed_keeps_what_it_is_rebuilt_from(
     open_saver: Callable[[], MongoDBSaver], warm: bool
 ) -> None:
     world = World(open_saver, delta=True)
@@ -344,9 +362,96 @@ def test_a_delta_step_on_what_is_being_removed_fails_and_leaves_nothing(
     putting = Running(world, Plan("put", 1, warm=warm))
     putting.party.finish()
     pruning.finish()
+    assert putting.party.acknowledged
+    stored = world.check()
+    assert putting.put_id in stored
+    assert world.made[1]["id"] not in stored  # What was to be removed is only hidden.
+    world.check_logs(stored)
+
+
+def test_a_delta_step_on_what_was_just_removed_fails_and_leaves_nothing(
+    open_saver: Callable[[], MongoDBSaver],
+) -> None:
+    world = World(open_saver, delta=True)
+    putting = Running(world, Plan("put", 1))
+    party(world, PRUNE).finish()
+    putting.party.finish()
     assert isinstance(putting.party.error, MissingChannelValueError)
     assert putting.put_id not in world.check()
     world.check_logs(world.check())
+
+
+@pytest.mark.parametrize("delta", [True, False])
+@pytest.mark.parametrize("what", ["prune", "delete run"])
+def test_after_a_removal_that_failed_half_way_its_thread_goes_on(
+    open_saver: Callable[[], MongoDBSaver], what: str, delta: bool
+) -> None:
+    world = World(open_saver, delta)
+    removing = party(world, Plan(what, 1))
+    step_to_deletion(world, removing)
+    removing.crash()
+    putting = Running(world, Plan("put", 3))
+    putting.party.finish()
+    older = Running(world, Plan("put", 1))
+    older.party.finish()
+    assert putting.party.acknowledged
+    assert older.party.acknowledged
+    stored = world.check()
+    assert {putting.put_id, older.put_id} <= stored
+    world.check_logs(stored)
+
+
+@pytest.mark.parametrize("delta", [True, False])
+def test_a_put_that_was_suspended_after_its_values_writes_them_again(
+    open_saver: Callable[[], MongoDBSaver], hours_apart: bool, delta: bool
+) -> None:
+    world = World(open_saver, delta)
+    putting = Running(world, Plan("put", 3))
+    putting.step()
+    putting.step()  # Its values are there, and no checkpoint names them yet.
+    party(world, Plan("prune", 9)).finish()
+    putting.party.finish()
+    assert putting.party.acknowledged
+    stored = world.check()
+    assert putting.put_id in stored
+    world.check_logs(stored)
+
+
+@pytest.mark.parametrize("steps", range(1, 9))
+@pytest.mark.parametrize("place", [-1, 3], ids=["a first put", "a later one"])
+def test_a_put_that_was_suspended_anywhere_beside_a_prune_is_whole(
+    open_saver: Callable[[], MongoDBSaver], hours_apart: bool, place: int, steps: int
+) -> None:
+    """The put wakes up before any command of the prune."""
+    for others in range(1, 16):
+        world = World(open_saver, delta=False)
+        putting, pruning = Running(world, Plan("put", place)), party(world, Plan("prune", 9))
+        for _ in range(steps):
+            putting.step()
+        for _ in range(others):
+            pruning.step()
+        putting.party.finish()
+        pruning.finish()
+        assert putting.party.acknowledged
+        assert putting.put_id in world.check()
+
+
+@pytest.mark.parametrize("before", range(2, 12))
+def test_a_prune_that_was_suspended_anywhere_takes_nothing_that_was_built_meanwhile(
+    open_saver: Callable[[], MongoDBSaver], hours_apart: bool, before: int
+) -> None:
+    world = World(open_saver, delta=True)
+    pruning = party(world, PRUNE)
+    for _ in range(before):
+        pruning.step()
+    puts = [Running(world, Plan("put", place)) for place in (3, 2, 1)]
+    for one in puts:
+        one.party.finish()
+    pruning.finish()
+    stored = world.check()
+    world.check_logs(stored)
+    assert {one.put_id for one in puts if one.party.acknowledged} <= stored
+    assert puts[0].party.acknowledged
 
 
 def test_a_fork_that_came_before_the_marks_keeps_its_parent(
@@ -395,10 +500,8 @@ def test_marks_that_a_crash_left_do_not_stay_in_the_way(
     pruning = party(world, PRUNE)
     step_to_deletion(world, pruning)
     pruning.crash()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_commit, "now", lambda: now() + timedelta(hours=2))
-        putting = Running(world, OLD_PUT)
-        putting.party.finish()
+    putting = Running(world, OLD_PUT)
+    putting.party.finish()
     assert putting.party.acknowledged
     stored = world.check()
     assert putting.put_id in stored

@@ -17,6 +17,7 @@ from langgraph.checkpoint.mongodb import (
     CheckpointTooLargeError,
     MissingChannelValueError,
 )
+from langgraph.checkpoint.mongodb._clock import wall_time as now
 from langgraph.checkpoint.mongodb._codec import Codec
 from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN, VISIBLE
 from langgraph.checkpoint.mongodb._compat import COUNTERS, DeltaSnapshot
@@ -27,7 +28,6 @@ from langgraph.checkpoint.mongodb._parts import digest
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._port import Call, Update, Updated, run
 from langgraph.checkpoint.mongodb._put_writes import put_writes
-from langgraph.checkpoint.mongodb._ttl import now
 from langgraph.checkpoint.mongodb._writing import put
 from tests.support import checkpoint, thread
 from tests.unit_tests.scripted import Asked, ScriptedPort
@@ -41,6 +41,7 @@ KEY = CheckpointKey("t", "", "2")
 ENTRY = ManifestEntry("large", V1, len(LARGE) + 3)
 INSERTED, UPDATED = Updated(1), Updated(0)
 STOPPED = Updated(1, stopped=True)
+PROOF = {"$unset": {UNPROVEN: ""}}
 
 
 def put_second(
@@ -120,7 +121,7 @@ def test_a_checkpoint_that_was_put_before_and_not_proven_then_is_seen_now() -> N
     port = knowing(("insert", [0]), ("update", UPDATED))
     put_second(port, {"small": 1}, {"small": V2})
     (update,) = port.asked[1].given
-    assert update.update["$unset"] == {UNPROVEN: ""}
+    assert update.update["$unset"].keys() >= {UNPROVEN}
 
 
 def test_a_checkpoint_that_vanishes_while_it_is_put_again_is_stored() -> None:
@@ -277,7 +278,7 @@ def test_what_relies_on_its_parent_requires_it_in_the_same_command() -> None:
     own, parent, proof = port.asked[-1].given
     assert own.update["$setOnInsert"] == {UNPROVEN: True}
     assert parent.required
-    assert (proof.query, proof.update) == (KEY.query(), {"$unset": {UNPROVEN: ""}})
+    assert (proof.query, proof.update) == ({**KEY.query(), DOOMED: None}, PROOF)
 
 
 def test_a_parent_that_is_being_removed_does_not_count() -> None:
@@ -293,7 +294,7 @@ def test_a_parent_that_is_being_removed_does_not_count() -> None:
 def test_a_lost_parent_means_that_carried_values_are_written_under_own_keys() -> None:
     own = {"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": f"{V1}@2"}
     again = [("insert", []), ("update", UPDATED), ("find", [own]), ("update", UPDATED)]
-    port = knowing(("update", STOPPED), *again)
+    port = knowing(("update", STOPPED), ("find", []), *again)
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     assert [document["version"] for document in inserted(port)] == [f"{V1}@2"]
     assert [entry["version"] for entry in committed(port)["channels"]] == [f"{V1}@2"]
@@ -302,7 +303,7 @@ def test_a_lost_parent_means_that_carried_values_are_written_under_own_keys() ->
 
 
 def test_what_must_be_rebuilt_from_a_lost_parent_cannot_be_stored() -> None:
-    port = knowing(("update", STOPPED), ("delete", 1), parent=Parent(2, {}))
+    port = knowing(("update", STOPPED), ("find", []), ("delete", 1), parent=Parent(2, {}))
     with pytest.raises(MissingChannelValueError) as failed:
         put_second(port, {}, {"log": V1}, metadata={COUNTERS: {"log": (1, 1)}})
     assert failed.value.missing == [("log", V1)]
@@ -312,14 +313,15 @@ def test_what_must_be_rebuilt_from_a_lost_parent_cannot_be_stored() -> None:
 
 def test_a_snapshot_that_went_with_a_lost_parent_is_named() -> None:
     held = {"log": ManifestEntry("log", V1, 10, snapshot=True)}
-    port = knowing(("update", STOPPED), ("delete", 1), parent=Parent(2, held))
+    port = knowing(("update", STOPPED), ("find", []), ("delete", 1), parent=Parent(2, held))
     with pytest.raises(MissingChannelValueError) as failed:
         put_second(port, {}, {"log": V1}, new={})
     assert failed.value.missing == [("log", V1)]
 
 
 def test_a_checkpoint_that_was_there_before_is_not_removed_by_a_put_that_fails() -> None:
-    port = knowing(("update", Updated(0, stopped=True)), parent=Parent(2, {}))
+    script = [("update", Updated(0, stopped=True)), ("find", [])]
+    port = knowing(*script, parent=Parent(2, {}))
     with pytest.raises(MissingChannelValueError):
         put_second(port, {}, {"log": V1}, metadata={COUNTERS: {"log": (1, 1)}})
     assert "checkpoints.delete" not in port.methods
@@ -354,7 +356,7 @@ def put_first_large(port: ScriptedPort) -> None:
 
 def proofs(port: ScriptedPort) -> list[int]:
     """Where, among what was asked, the mark of checkpoint 2 is taken off by itself."""
-    proof = [Update(KEY.query(), {"$unset": {UNPROVEN: ""}})]
+    proof = [Update({**KEY.query(), DOOMED: None}, PROOF)]
     return [place for place, one in enumerate(port.asked) if one.given == proof]
 
 
@@ -385,6 +387,7 @@ def test_values_deleted_with_their_thread_while_it_began_are_written_again() -> 
         ("insert", []),
         ("update", INSERTED),
         ("find", []),
+        ("find", []),
         ("insert", []),
         ("update", UPDATED),
         ("find", [stored]),
@@ -392,17 +395,49 @@ def test_values_deleted_with_their_thread_while_it_began_are_written_again() -> 
     )
     put_first_large(port)
     assert len(inserted(port)) == 2
-    assert proofs(port) == [6]
+    assert proofs(port) == [7]
 
 
 def test_a_thread_that_is_deleted_all_the_time_is_given_up_without_a_trace() -> None:
-    attempt = [("insert", []), ("update", INSERTED), ("find", [])]
-    port = begun(*attempt, *attempt, *attempt, ("delete", 1))
+    attempt = [("insert", []), ("update", INSERTED), ("find", []), ("find", [])]
+    port = begun(*(5 * attempt), ("delete", 1))
     with pytest.raises(MissingChannelValueError) as failed:
         put_first_large(port)
     assert failed.value.missing == [("large", V1)]
     assert (port.asked[-1].role, port.asked[-1].given) == ("checkpoints", KEY.query())
     assert proofs(port) == []
+
+
+def taken(*script: tuple[str, Any]) -> ScriptedPort:
+    """A port whose server has the value of `large` at version 2 already."""
+    stored = {"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": V2}
+    return knowing(("insert", [0]), *script, ("find", [stored]), ("update", UPDATED))
+
+
+def test_a_value_that_was_there_already_is_looked_at_before_its_checkpoint_is_seen() -> None:
+    port = taken(("update", UPDATED), ("update", INSERTED))
+    put_second(port, {"large": LARGE}, {"large": V2})
+    asked = port.asked[3]
+    assert (asked.role, asked.given[DOOMED]) == ("values", None)
+    assert proofs(port) == [4]
+
+
+def test_a_proof_that_finds_its_checkpoint_being_removed_does_not_count() -> None:
+    missed, doomed = Updated(1, missed=1), {**KEY.query(), DOOMED: [ObjectId()]}
+    parent = {**PARENT.query(), "layout": 2, "channels": [ENTRY.to_document()]}
+    script = [("update", missed), ("find", [parent, doomed]), ("update_many", 1)]
+    port = knowing(*script, ("update", UPDATED))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+    assert port.asked[2].options["update"] == {"$unset": {DOOMED: ""}}
+
+
+def test_a_parent_that_was_changed_since_it_was_read_is_read_again() -> None:
+    token = ObjectId()
+    found = {**PARENT.query(), "layout": 2, "channels": [ENTRY.to_document()], "rekeyed": token}
+    port = knowing(("update", STOPPED), ("find", [found]), ("update", UPDATED))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+    assert port.methods == ["checkpoints.update", "checkpoints.find", "checkpoints.update"]
+    assert port.asked[-1].given[1].query["rekeyed"] == token
 
 
 # ------------------------------------------------------------------ sizes
@@ -528,9 +563,9 @@ def test_a_value_that_never_expires_is_left_alone_when_a_ttl_begins() -> None:
 
 
 def test_a_value_that_was_there_already_is_stamped_anew() -> None:
-    port = knowing(("insert", [0]), ("update", UPDATED), ("update", INSERTED))
+    port = taken(("update", UPDATED), ("update", INSERTED))
     put_second(port, {"large": LARGE}, {"large": V2}, ttl=3600)
-    assert port.methods == ["values.insert", "values.update", "checkpoints.update"]
+    assert port.methods[:3] == ["values.insert", "values.update", "checkpoints.update"]
 
 
 # ------------------------------------------------------------------ pending writes

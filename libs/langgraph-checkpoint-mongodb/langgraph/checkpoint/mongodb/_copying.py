@@ -8,24 +8,22 @@ it may be cleared and copied to again.
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 
 from pymongo.errors import OperationFailure
 
 from langgraph.checkpoint.mongodb._commit import DOOMED
-from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._documents import COPY_CHANNEL, Document
 from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Call, Role
 from langgraph.checkpoint.mongodb._queries import ALL_FIELDS, KEY_FIELDS, checked
 from langgraph.checkpoint.mongodb._reading import key_of
 from langgraph.checkpoint.mongodb._retention import delete_thread
-from langgraph.checkpoint.mongodb._ttl import now, value_stamp
+from langgraph.checkpoint.mongodb._ttl import value_stamp
 
 __all__ = ["COPY_CHANNEL", "copy_thread"]
 
 logger = logging.getLogger(__name__)
-
-COPY_CHANNEL = "__copy__"
-"""Channel of the marker in a target that is being copied to; `version` is the source."""
 
 _BATCH = 100
 
@@ -79,7 +77,7 @@ async def _check_target(call: Call, graph: Graph, target: str) -> None:
 
 
 async def _copy(call: Call, role: Role, query: Document, target: str) -> None:
-    changes = _changes(call, role, target)
+    changes = _changes(call, role, target, await call.io.now())
     removed = [name for name, value in changes.items() if value is None]
     pipeline: list[Document] = [
         {"$match": query},
@@ -94,9 +92,9 @@ async def _copy(call: Call, role: Role, query: Document, target: str) -> None:
         await _copy_in_batches(call, role, query, changes)
 
 
-def _changes(call: Call, role: Role, target: str) -> Document:
+def _changes(call: Call, role: Role, target: str, at: datetime) -> Document:
     """What differs in a copy; None removes a field. A TTL starts anew."""
-    stamp = None if call.ttl is None else now()
+    stamp = None if call.ttl is None else at
     if stamp is not None and call.ttl is not None and role == "values":
         stamp = value_stamp(call.ttl, stamp)
     return {"thread_id": target, "created_at": stamp, DOOMED: None}

@@ -17,6 +17,7 @@ from langgraph.checkpoint.mongodb._codec import Typed, document_size
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 
 __all__ = [
+    "COPY_CHANNEL",
     "LAYOUT",
     "VALUE_KEY",
     "WHOLE",
@@ -33,6 +34,9 @@ __all__ = [
 ]
 
 Document = dict[str, Any]
+
+COPY_CHANNEL = "__copy__"
+"""Channel of the marker in a target that is being copied to; `version` is the source."""
 
 LAYOUT = 2
 """The `layout` of a split checkpoint document; the whole layout has no such field."""

@@ -9,6 +9,7 @@ from typing import Any
 from bson.codec_options import CodecOptions
 from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError, EncryptionError, ExecutionTimeout, OperationFailure
+from pymongo.results import BulkWriteResult
 
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._port import Role, Update, Updated
@@ -19,6 +20,7 @@ __all__ = [
     "USUAL_LIMIT",
     "WAIT_S",
     "as_operations",
+    "done",
     "duplicates",
     "find_arguments",
     "join_pipeline",
@@ -87,6 +89,12 @@ def stopped(updates: Sequence[Update], error: BulkWriteError) -> Updated:
     ):
         raise error
     return Updated(error.details["nUpserted"], stopped=True)
+
+
+def done(updates: Sequence[Update], bulk: BulkWriteResult) -> Updated:
+    """What a bulk did that went through."""
+    inserted = bulk.upserted_count
+    return Updated(inserted, missed=len(updates) - inserted - bulk.matched_count)
 
 
 def ttl_command(collection: str, name: str, seconds: int) -> Document:

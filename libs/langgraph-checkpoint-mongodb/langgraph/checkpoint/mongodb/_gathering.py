@@ -29,7 +29,7 @@ except ImportError:  # The driver tells it nowhere else.
         return None
 
 
-__all__ = ["AsyncGathering", "SyncGathering"]
+__all__ = ["AsyncGathering", "SyncGathering", "get_timeout"]
 
 _Sent = TypeVar("_Sent")
 

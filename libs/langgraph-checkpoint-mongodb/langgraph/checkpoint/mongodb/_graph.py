@@ -48,10 +48,13 @@ class Graph:
         call: What the call works with.
         thread_id: The thread.
         documents: Its checkpoint documents, without state.
+        long_ago: What is not older may still be under way; an attribute, too.
     """
 
-    def __init__(self, call: Call, thread_id: str, documents: Iterable[Document]) -> None:
-        self._call, self.thread_id = call, thread_id
+    def __init__(
+        self, call: Call, thread_id: str, documents: Iterable[Document], long_ago: ObjectId
+    ) -> None:
+        self._call, self.thread_id, self.long_ago = call, thread_id, long_ago
         self._documents = {key_of(document): document for document in documents}
         self._chains: dict[str, Chain] = {}
 
@@ -63,10 +66,16 @@ class Graph:
             UnknownLayoutError: A newer release wrote to it; nothing has been marked yet.
         """
         query = {"thread_id": thread_id}
+        before = await long_ago(call)
         documents = await call.io.find("checkpoints", query, _FIELDS, fresh=True)
         for document in documents:
             layout_of(document)
-        return cls(call, thread_id, documents)
+        return cls(call, thread_id, documents, before)
+
+    def without(self, keys: Collection[CheckpointKey]) -> Graph:
+        """The thread when these checkpoints are gone."""
+        left = [document for key, document in self._documents.items() if key not in keys]
+        return Graph(self._call, self.thread_id, left, self.long_ago)
 
     def keys(self) -> set[CheckpointKey]:
         """All checkpoints."""
@@ -83,7 +92,9 @@ class Graph:
     def under_way(self) -> set[CheckpointKey]:
         """Checkpoints that are just being put, not those that a crash left unproven."""
         ids = {key: self._documents[key].get("_id") for key in self.unproven()}
-        return {key for key, id_ in ids.items() if isinstance(id_, ObjectId) and id_ >= long_ago()}
+        return {
+            key for key, id_ in ids.items() if isinstance(id_, ObjectId) and id_ >= self.long_ago
+        }
 
     def newest(self, count: int) -> set[CheckpointKey]:
         """The newest checkpoints of each namespace that readers see."""

@@ -48,7 +48,7 @@ from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import DeltaChannelHistory
 
-__all__ = ["Walk", "get_delta_channel_history"]
+__all__ = ["Chain", "Walk", "get_delta_channel_history"]
 
 # Not the namespace, which is the same for hundreds of documents, and put back.
 CHAIN_FIELDS: Document = {

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from bson import ObjectId
 
@@ -27,7 +27,7 @@ from langgraph.checkpoint.mongodb._documents import (
 from langgraph.checkpoint.mongodb._growing import Growth
 from langgraph.checkpoint.mongodb._ttl import aware
 
-__all__ = ["Memory", "Parent", "Planning"]
+__all__ = ["Life", "Memory", "Parent", "Planning"]
 
 _NAMESPACES = 1024
 _ENTRIES = 65536
@@ -91,6 +91,23 @@ class Parent:
         )
 
 
+class Life(NamedTuple):
+    """How long a checkpoint lives, and those that it relies on.
+
+    Attributes:
+        created_at: Its stamp; None for one that never expires.
+        callers: The checkpoints, one in each namespace above, that called its graph.
+    """
+
+    created_at: datetime | None
+    callers: tuple[CheckpointKey, ...] = ()
+
+    @classmethod
+    def of(cls, document: Document, callers: Iterable[CheckpointKey] = ()) -> Life:
+        """What a checkpoint's document tells."""
+        return cls(aware(document.get("created_at")), tuple(callers))
+
+
 class Planning:
     """A put of a large input that is deciding what to write.
 
@@ -115,6 +132,7 @@ class Memory:
         self._entries = 0
         self._layouts: OrderedDict[str, int] = OrderedDict()
         self._planning: dict[CheckpointKey, Planning] = {}
+        self._lives: OrderedDict[CheckpointKey, Life] = OrderedDict()
 
     @contextmanager
     def planning(self, key: CheckpointKey) -> Iterator[Planning]:
@@ -149,6 +167,19 @@ class Memory:
                 self._drop(next(iter(self._newest)))
             self._note(key.thread_id, parent.layout)
 
+    def life(self, key: CheckpointKey) -> Life | None:
+        """How long a checkpoint lives; None when that is not known."""
+        with self._lock:
+            return self._lives.get(key)
+
+    def note_life(self, key: CheckpointKey, life: Life) -> None:
+        """Keep what was just written or read of a checkpoint's stamp."""
+        with self._lock:
+            self._lives[key] = life
+            self._lives.move_to_end(key)
+            while len(self._lives) > _NAMESPACES:
+                self._lives.popitem(last=False)
+
     def layout(self, thread_id: str) -> int | None:
         """The layout of a thread, None when it is not known."""
         with self._lock:
@@ -163,6 +194,8 @@ class Memory:
         """Drop what is known of a thread that was deleted."""
         with self._lock:
             self._layouts.pop(thread_id, None)
+            for key in [known for known in self._lives if known.thread_id == thread_id]:
+                del self._lives[key]
             for namespace in [known for known in self._newest if known[0] == thread_id]:
                 self._drop(namespace)
 

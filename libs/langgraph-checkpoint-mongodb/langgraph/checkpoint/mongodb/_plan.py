@@ -137,7 +137,7 @@ class Planner:
         new_versions: The channels that this step wrote, with their versions.
         parent: What the parent holds.
         own: Channels whose values must have keys of this checkpoint alone.
-        attempt: How often it was planned before: pieces get other numbers then.
+        salt: How often pieces got numbers that others have: they get other ones then.
     """
 
     def __init__(
@@ -147,11 +147,11 @@ class Planner:
         new_versions: ChannelVersions,
         parent: Parent,
         own: Collection[str] = (),
-        attempt: int = 0,
+        salt: int = 0,
     ) -> None:
         self._codec, self._checkpoint = codec, checkpoint
         self._new_versions, self._parent = new_versions, parent
-        self._own, self._attempt = own, attempt
+        self._own, self._salt = own, salt
         self._versions = checkpoint.get("channel_versions") or {}
         self._values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
         self._cuts = codec.may_be_cut()
@@ -371,7 +371,7 @@ class Planner:
 
     def _numbers(self, entry: ManifestEntry, pieces: Iterable[Typed]) -> tuple[int, ...]:
         """Numbers for new pieces: two checkpoints, or two contents, never meet on one."""
-        context = f"{self._checkpoint['id']} {entry.channel} {self._attempt}".encode()
+        context = f"{self._checkpoint['id']} {entry.channel} {self._salt}".encode()
         numbers: list[int] = []
         for place, (_, data) in enumerate(pieces):
             hashed = hashlib.sha256(b"%b %d " % (context, place))

@@ -26,7 +26,7 @@ from langgraph.checkpoint.mongodb._pending import (
 )
 from langgraph.checkpoint.mongodb._port import Call, Update
 from langgraph.checkpoint.mongodb._queries import writes_key
-from langgraph.checkpoint.mongodb._ttl import now
+from langgraph.checkpoint.mongodb._renewal import renew_for_writes
 from langgraph.checkpoint.mongodb._writing import OFFLOAD_ENOUGH, check_payload
 
 __all__ = ["put_writes"]
@@ -50,7 +50,7 @@ async def put_writes(
     key = writes_key(config, task_id, task_path)
     if not writes:
         return
-    stamp = None if call.ttl is None else now()
+    stamp = None if call.ttl is None else await call.io.now()
     documents = await call.io.offload(
         lambda: estimate_size(*(value for _, value in writes), enough=OFFLOAD_ENOUGH),
         write_documents,
@@ -59,6 +59,7 @@ async def put_writes(
     for document in documents:
         await check_payload(call, document, lambda: f"the pending write of task {task_id!r}")
     await _refer_to_input(call, key, documents)
+    await renew_for_writes(call, key)
     ordinary = [document for document in documents if document["idx"] >= 0]
     if ordinary and await call.io.insert("writes", ordinary):
         await _settle(call, ordinary)

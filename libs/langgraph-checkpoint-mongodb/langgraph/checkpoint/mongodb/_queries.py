@@ -22,6 +22,7 @@ __all__ = [
     "ListQuery",
     "Resume",
     "any_of",
+    "callers_of",
     "checked",
     "config_of",
     "list_query",
@@ -97,6 +98,17 @@ def writes_key(config: RunnableConfig, task_id: str, task_path: str) -> Checkpoi
     checked(task_id, "task_id")
     checked(task_path, "task_path")
     return CheckpointKey(thread_id, checkpoint_ns, checked(checkpoint_id, "checkpoint_id"))
+
+
+def callers_of(key: CheckpointKey, parents: object) -> list[CheckpointKey]:
+    """The checkpoints that called the graph of another, by its metadata's `parents`."""
+    if not isinstance(parents, Mapping):
+        return []
+    return [
+        CheckpointKey(key.thread_id, checkpoint_ns, checkpoint_id)
+        for checkpoint_ns, checkpoint_id in parents.items()
+        if isinstance(checkpoint_id, str) and checkpoint_ns != key.checkpoint_ns
+    ]
 
 
 def config_of(key: CheckpointKey) -> RunnableConfig:

@@ -29,7 +29,7 @@ from langgraph.checkpoint.mongodb._documents import (
     version_text,
 )
 from langgraph.checkpoint.mongodb._growing import header_length, join_value
-from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._memory import Life, Parent
 from langgraph.checkpoint.mongodb._packing import Unpacked, unpack_checkpoint
 from langgraph.checkpoint.mongodb._parts import join_parts
 from langgraph.checkpoint.mongodb._pending import counting, pending_writes, referred
@@ -42,6 +42,7 @@ from langgraph.checkpoint.mongodb._queries import (
     ListQuery,
     Resume,
     any_of,
+    callers_of,
     config_of,
     matches,
     prefilter,
@@ -162,6 +163,7 @@ async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | Non
         if whole := await complete(call, [found], writes=joined):
             read = await decode(call, whole[0])
             call.io.memory.remember(whole[0].key, _remembered(call, whole[0]))
+            call.io.memory.note_life(whole[0].key, _life(call, whole[0]))
             return read
         if checkpoint_id is not None:
             break
@@ -176,6 +178,13 @@ def _remembered(call: Call, found: Found) -> Parent:
         return found.parent
     counters = call.codec.loads_metadata_item(found.document, COUNTERS)
     return replace(found.parent, steps=steps_since_snapshot(counters))
+
+
+def _life(call: Call, found: Found) -> Life:
+    """What to remember of a checkpoint's stamp."""
+    parents = native_metadata(found.document, "parents")
+    ids = {ns: call.codec.loads((type_, data)) for ns, (type_, data) in parents.items()}
+    return Life.of(found.document, callers_of(found.key, ids))
 
 
 async def _first(call: Call, query: Document) -> tuple[Document, list[Document] | None] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -25,14 +25,15 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.mongodb._bundle import BUNDLE
 from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size
 from langgraph.checkpoint.mongodb._commit import (
+    DOOMED,
     REKEYED,
     UNPROVEN,
     VISIBLE,
     Committed,
     commit,
-    commit_if,
 )
 from langgraph.checkpoint.mongodb._compat import COUNTERS
+from langgraph.checkpoint.mongodb._conflict import parent_again
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
     VALUE_KEY,
@@ -45,7 +46,7 @@ from langgraph.checkpoint.mongodb._documents import (
     value_documents,
     version_text,
 )
-from langgraph.checkpoint.mongodb._memory import Parent, Planning
+from langgraph.checkpoint.mongodb._memory import Life, Parent, Planning
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint
 from langgraph.checkpoint.mongodb._parts import describe_part
 from langgraph.checkpoint.mongodb._plan import Plan, Planner
@@ -54,12 +55,14 @@ from langgraph.checkpoint.mongodb._queries import (
     ALL_FIELDS,
     NEWEST_OF_ROOT_FIRST,
     PARENT_FIELDS,
+    callers_of,
     config_of,
     put_key,
     value_queries,
 )
 from langgraph.checkpoint.mongodb._reading import learn, load_checkpoint, read_values
-from langgraph.checkpoint.mongodb._ttl import now, value_stamp
+from langgraph.checkpoint.mongodb._renewal import renew
+from langgraph.checkpoint.mongodb._ttl import value_stamp
 from langgraph.checkpoint.mongodb._whole import whole_fields
 from langgraph.checkpoint.mongodb.errors import (
     ChannelTooLargeError,
@@ -71,6 +74,9 @@ __all__ = ["OFFLOAD_ENOUGH", "check_payload", "put"]
 
 _INPUT = "__start__"
 
+# What a put takes at most, unless its process was suspended: then it looks again.
+_LATE = timedelta(minutes=5)
+
 OFFLOAD_ENOUGH = 1024 * 1024
 """No more of a value's bytes are counted to choose where to serialize it."""
 
@@ -79,8 +85,8 @@ _VALUE_DOCUMENT = "its value document"
 # No server's limit is smaller.
 _CHECK_FROM = 512 * 1024
 
-# Each further attempt needs another removal of the whole thread at that very moment.
-_ATTEMPTS = 3
+# Each further attempt needs another removal at that very moment.
+_ATTEMPTS = 5
 
 
 async def put(
@@ -95,15 +101,21 @@ async def put(
     parent = await _parent(call, key, parent_id)
     metadata = get_checkpoint_metadata(config, metadata)
     fields = _common_fields(call, parent_id, metadata)
+    began = await call.io.now()
+    if call.ttl is not None:
+        fields["created_at"] = began
     rebuilt = _rebuilt(checkpoint, metadata)
+    callers = callers_of(key, metadata.get("parents"))
+    await renew(call, callers)
     if rebuilt and parent_id and not parent.stored:
         await _give_up(call, key, False, rebuilt)
     if parent.layout == LAYOUT:
-        split = _SplitPut(call, key, checkpoint, rebuilt, fields, new_versions)
+        split = _SplitPut(call, key, checkpoint, rebuilt, fields, new_versions, began)
         with call.io.memory.planning(key) if _INPUT in split.values else nullcontext() as planning:
             await split.store(parent, planning)
     else:
-        await _put_whole(call, key, checkpoint, fields, rebuilt if parent.stored else {})
+        await _put_whole(call, key, checkpoint, fields, parent, rebuilt if parent.stored else {})
+    call.io.memory.note_life(key, Life.of(fields, callers))
     return config_of(key)
 
 
@@ -141,8 +153,6 @@ def _common_fields(call: Call, parent_id: str | None, metadata: CheckpointMetada
     }
     if isinstance(run_id := metadata.get("run_id"), str):
         fields["run_id"] = run_id
-    if call.ttl is not None:
-        fields["created_at"] = now()
     return fields
 
 
@@ -151,6 +161,7 @@ async def _put_whole(
     key: CheckpointKey,
     checkpoint: Checkpoint,
     fields: Document,
+    parent: Parent,
     rebuilt: Mapping[str, str],
 ) -> None:
     """Store a checkpoint of a thread that began in the whole layout."""
@@ -159,9 +170,15 @@ async def _put_whole(
     what = f"its {len(values)} channel values, which this thread's old layout keeps together"
     await _check_checkpoint(call, key, {**fields, UNPROVEN: True} if rebuilt else fields, what)
     parent_key = key._replace(checkpoint_id=fields["parent_checkpoint_id"]) if rebuilt else None
-    done = await commit(call, key, fields, relies_on=parent_key)
-    if not done.proven:
-        await _give_up(call, key, done.created, rebuilt)
+    created = False
+    for attempt in range(_ATTEMPTS):
+        done = await commit(call, key, fields, relies_on=parent_key, rekeyed=parent.rekeyed)
+        created |= done.created
+        if done.proven:
+            break
+        parent = await parent_again(call, key, fields, rebuilt)
+        if not parent.stored or attempt + 1 == _ATTEMPTS:
+            await _give_up(call, key, created, rebuilt)
     call.io.memory.remember(key, Parent(1, {}, fields.get("created_at")))
 
 
@@ -190,6 +207,7 @@ class _SplitPut:
         rebuilt: Its delta channels that only its ancestors hold, with their versions.
         fields: Those fields of its document that do not depend on the channel values.
         new_versions: The channels that the step wrote.
+        began: When it began, by the server's time.
     """
 
     def __init__(
@@ -200,7 +218,9 @@ class _SplitPut:
         rebuilt: Mapping[str, str],
         fields: Document,
         new_versions: ChannelVersions,
+        began: datetime,
     ) -> None:
+        self.began = began
         self.call, self.key, self.checkpoint = call, key, checkpoint
         self.fields, self.new_versions = fields, new_versions
         self.values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
@@ -209,31 +229,38 @@ class _SplitPut:
     async def store(self, parent: Parent, planning: Planning | None) -> None:
         """Write the checkpoint; again, on its own, if its parent was removed meanwhile."""
         own: set[str] = set()
-        created = False
+        created, salt = False, 0
         for attempt in range(_ATTEMPTS):
             if self.fields["parent_checkpoint_id"] and not parent.stored:
                 self.fields[REKEYED] = ObjectId()
-            plan = await self._plan(parent, own, attempt)
+            plan = await self._plan(parent, own, salt)
             if planning is not None:
                 planning.digests = plan.digests
                 planning.done.set()
             documents = await self._measured(plan)
-            taken = await self.call.io.insert("values", documents) if documents else []
+            taken = await self._write_values(documents, again=attempt > 0)
             if await self._is_another(plan, documents, taken) and attempt + 1 < _ATTEMPTS:
+                salt += 1
                 continue
-            renewed = [ValueKey.of(documents[place]) for place in taken]
-            stamped = await self._renew(plan, renewed, parent)
-            done = await self._commit(plan, parent)
+            stamped = await self._stamp(plan, taken, parent)
+            if late := await self._is_late():
+                stamped = await self._stamp_again(plan)
+            done = await self._commit(plan, parent, checking=late or bool(taken))
             created |= done.created
             if done.proven:
                 break
-            lost = self._not_in_hand(plan)
+            before, parent = (
+                parent,
+                await parent_again(self.call, self.key, self.fields, self.rebuilt),
+            )
+            lost = {} if parent.stored else self._not_in_hand(plan)
             if lost or attempt + 1 == _ATTEMPTS:
                 lost = lost or {entry.channel: entry.holds for entry, _ in plan.written}
                 await _give_up(self.call, self.key, created, lost)
-            own |= {entry.channel for entry in plan.carried}
-            kept = {name: plan.inline[name] for name in plan.inline.keys() - self.values.keys()}
-            parent = Parent(LAYOUT, {}, stored=False, inline=parent.inline, kept=kept)
+            if not parent.stored:
+                own |= {entry.channel for entry in plan.carried}
+                kept = {name: plan.inline[name] for name in plan.inline.keys() - self.values.keys()}
+                parent = replace(parent, inline=before.inline, kept=kept)
         rekeyed = self.fields.get(REKEYED)
         versions = self.checkpoint.get("channel_versions") or {}
         known = Parent(
@@ -251,18 +278,18 @@ class _SplitPut:
         )
         self.call.io.memory.remember(self.key, known)
 
-    async def _plan(self, parent: Parent, own: Collection[str], attempt: int) -> Plan:
-        plan = await self._planned(parent, own, attempt)
+    async def _plan(self, parent: Parent, own: Collection[str], salt: int) -> Plan:
+        plan = await self._planned(parent, own, salt)
         if plan.unknown:
             # A graph that does not know a channel goes on with a thread that holds its value.
             kept = await self._inline_of_parent(plan.unknown)
-            plan = await self._planned(replace(parent, kept=kept), own, attempt)
+            plan = await self._planned(replace(parent, kept=kept), own, salt)
         return plan
 
-    async def _planned(self, parent: Parent, own: Collection[str], attempt: int) -> Plan:
+    async def _planned(self, parent: Parent, own: Collection[str], salt: int) -> Plan:
         def plan() -> Plan:
             codec, checkpoint = self.call.codec, self.checkpoint
-            plan = Planner(codec, checkpoint, self.new_versions, parent, own, attempt).plan()
+            plan = Planner(codec, checkpoint, self.new_versions, parent, own, salt).plan()
             type_, data = pack_checkpoint(codec, checkpoint, plan.inline, plan.growths, plan.bundle)
             channels = [entry.to_document() for entry in plan.manifest().values()]
             self.fields.update(layout=LAYOUT, type=type_, checkpoint=data, channels=channels)
@@ -327,22 +354,35 @@ class _SplitPut:
         return value_stamp(self.call.ttl, self.fields["created_at"])
 
     async def _is_another(
-        self, plan: Plan, documents: list[Document], taken: Sequence[int]
+        self, plan: Plan, documents: Sequence[Document], taken: Collection[ValueKey]
     ) -> bool:
         """Whether the number of a new piece is that of a piece with other contents."""
+        if not taken:
+            return False
         pieces = {entry.channel for entry, _ in plan.written if entry.pieces is not None}
-        ours = {
-            ValueKey.of(documents[place]): documents[place]["value"]
-            for place in taken
-            if documents[place]["channel"] in pieces
-        }
+        values = {ValueKey.of(document): document["value"] for document in documents}
+        ours = {key: values[key] for key in taken if key.channel in pieces}
         stored = await read_values(self.call, ours, fresh=True)
         return any(key in stored and stored[key]["value"] != value for key, value in ours.items())
 
-    async def _renew(self, plan: Plan, renewed: list[ValueKey], parent: Parent) -> datetime | None:
-        """Renew the stamps of values that were there; return the oldest stamp then."""
-        stamp = self._value_stamp()
-        oldest = stamp
+    async def _write_values(self, documents: list[Document], *, again: bool) -> list[ValueKey]:
+        """Write the values; return those that were there already.
+
+        Pending writes may name them already. So they keep their keys when they are written
+        `again`, and the marks are taken off of whoever is just removing them.
+        """
+        places = await self.call.io.insert("values", documents) if documents else []
+        taken = [ValueKey.of(documents[place]) for place in places]
+        for query in value_queries(taken if again else ()):
+            await self.call.io.update_many("values", query, {"$unset": {DOOMED: ""}})
+        return taken
+
+    async def _stamp(
+        self, plan: Plan, taken: Sequence[ValueKey], parent: Parent
+    ) -> datetime | None:
+        """Renew the stamps of values that were there already; return the oldest stamp then."""
+        oldest = stamp = self._value_stamp()
+        renewed = [*taken]
         if plan.carried and parent.stamped is not None:
             if stamp is None or parent.stamped < self.fields["created_at"]:
                 renewed += [key for entry in plan.carried for key in entry.keys(self.key)]
@@ -351,23 +391,49 @@ class _SplitPut:
         await _restamp(self.call, renewed, stamp)
         return oldest
 
-    async def _commit(self, plan: Plan, parent: Parent) -> Committed:
-        call, key, fields = self.call, self.key, self.fields
+    async def _is_late(self) -> bool:
+        """Whether it took so long that it was suspended, probably, since it began."""
+        now = await self.call.io.now()
+        late = now - self.began > _LATE
+        if late:
+            self.began = now
+        return late
+
+    async def _stamp_again(self, plan: Plan) -> datetime | None:
+        """Renew the stamps that are as old as the beginning; return that of the values."""
+        if self.call.ttl is not None:
+            self.fields["created_at"] = self.began
+            keys = [key for entry in plan.manifest().values() for key in entry.keys(self.key)]
+            await _restamp(self.call, keys, self._value_stamp())
+        return self._value_stamp()
+
+    async def _commit(self, plan: Plan, parent: Parent, *, checking: bool) -> Committed:
+        parent_key = None
         if parent.stored and (self.rebuilt or plan.carried or plan.written):
-            parent_key = key._replace(checkpoint_id=fields["parent_checkpoint_id"])
-            return await commit(call, key, fields, relies_on=parent_key, rekeyed=parent.rekeyed)
-        if plan.written:
-            return await commit_if(call, key, fields, partial(self._all_stored, plan))
-        return await commit(call, key, fields, relies_on=None)
+            parent_id = self.fields["parent_checkpoint_id"]
+            parent_key = self.key._replace(checkpoint_id=parent_id)
+        # The parent tells of a removal of what was written since it was read, not of what was
+        # written before, or has expired; and where there is none, nothing tells.
+        checking = bool(plan.written) and (checking or parent_key is None)
+        return await commit(
+            self.call,
+            self.key,
+            self.fields,
+            relies_on=parent_key,
+            rekeyed=parent.rekeyed,
+            whole=partial(self._all_stored, plan) if checking else None,
+        )
 
     async def _all_stored(self, plan: Plan) -> bool:
-        """Whether the values of a checkpoint without a parent are there: once a namespace."""
+        """Whether the written values are there, and nobody is removing them."""
         wanted = {key for entry, _ in plan.written for key in entry.keys(self.key)}
         fields = {"_id": 0, **dict.fromkeys(VALUE_KEY, 1)}
         found = {
             ValueKey.of(document)
             for query in value_queries(wanted)
-            for document in await self.call.io.find("values", query, fields, fresh=True)
+            for document in await self.call.io.find(
+                "values", {**query, DOOMED: None}, fields, fresh=True
+            )
         }
         return found == wanted
 
