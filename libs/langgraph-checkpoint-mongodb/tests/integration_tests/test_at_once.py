@@ -86,6 +86,7 @@ def stored(database: Data, name: str) -> dict[str, list[dict[str, Any]]]:
         for one in of_name:
             one["thread_id"] = one["thread_id"].removeprefix(name)
             del one["_id"]
+            one.pop("attempt", None)
         found[collection] = sorted(of_name, key=lambda one: repr(sorted(one.items())))
     return found
 

@@ -64,7 +64,7 @@ class Model:
         place = min(parent, len(self.rows) - 1)
         values, versions = self.states.get(place, ({}, {}))
         ours, theirs = self.rows[place] if self.rows else (thread("t"), thread("t"))
-        new = {
+        new: dict[str, str | int | float] = {
             channel: self.reference.get_next_version(versions.get(channel), None)
             for channel in {*changes, *([drop] if drop in values else [])}
         }
@@ -390,7 +390,7 @@ def test_a_put_that_is_repeated_stores_no_piece_twice(face: Face, database: Data
     before = contents(database)
     again = Chain(face.fresh(), config=config)
     again.values, again.versions, again.step = values, versions, chain.step - 1
-    again.face.saver.get_next_version = lambda *_: chain.versions["messages"]  # type: ignore[method-assign, assignment]
+    again.face.saver.get_next_version = lambda *_: chain.versions["messages"]  # type: ignore[method-assign] # the version that the first put had
     again.put({"messages": chain.values["messages"]}, id="1fff")
     assert contents(database).keys() == before.keys()
     assert len(contents(database)["checkpoint_channel_values"]) == len(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,7 +16,14 @@ from pymongo.errors import AutoReconnect
 from langgraph.checkpoint.mongodb._pending import counting
 from tests.face import Face, MakeFace
 from tests.integration_tests.conftest import FailCommand
-from tests.support import Chain, CommandCounter, insert_old_write, insert_whole, thread
+from tests.support import (
+    Chain,
+    CommandCounter,
+    checkpoint,
+    insert_old_write,
+    insert_whole,
+    thread,
+)
 
 Data = Database[dict[str, Any]]
 
@@ -81,8 +89,7 @@ def test_a_part_of_a_later_token_is_replaced_too(face: Face, database: Data) -> 
 
 
 def test_writes_of_older_releases_count_as_they_did(face: Face, database: Data) -> None:
-    stored: Any = {"v": 4, "id": "1", "ts": "", "channel_values": {}, "channel_versions": {}}
-    config = insert_whole(database, thread(), {**stored, "versions_seen": {}}, {"source": "loop"})
+    config = insert_whole(database, thread(), checkpoint({}, {}), {"source": "loop"})
     for idx in (0, 2):
         insert_old_write(
             database, config, task_id="task", task_path="", idx=idx, channel="x", value=idx
@@ -109,18 +116,19 @@ def test_storing_a_task_is_one_command(counted: Face, counter: CommandCounter) -
 def test_a_connection_cut_between_messages_leaves_nothing_that_counts(
     make_face: MakeFace, fail_command: FailCommand, cut: int
 ) -> None:
-    name = f"cut-{cut}"
+    name, messages = f"cut-{cut}", 3
     kwargs = {"appname": name, "retryWrites": False}
     face = make_face(client_kwargs=kwargs)
     config = Chain(face).put({"a": 1})
-    large = [("x", f"{number}" * 13_000_000) for number in range(4)]
+    # Two of them fit into one message, of at most 48 MB.
+    large = [("x", f"{number}" * 15_000_000) for number in range(8)]
     with fail_command(["insert"], app_name=name, mode={"skip": cut}, closeConnection=True):
-        if cut < 4:
+        if cut < messages:
             with pytest.raises(AutoReconnect):
                 face.put_writes(config, large, "task")
         else:
             face.put_writes(config, large, "task")
-    expected = [("task", *one) for one in large] if cut == 4 else []
+    expected = [("task", *one) for one in large] if cut == messages else []
     assert written(make_face(), config) == expected
     face.put_writes(config, large, "task")
     assert written(make_face(), config) == [("task", *one) for one in large]
@@ -156,7 +164,9 @@ def test_two_processes_that_run_one_task_leave_the_writes_of_one(
                 and (steps[moment] == name)
             ):
                 made.append(name)
-                second.put_writes(config, writes(3, "second "), "task")
+                # In a thread: the first's event loop is running in this one.
+                with ThreadPoolExecutor(1) as other:
+                    other.submit(second.put_writes, config, writes(3, "second "), "task").result()
             else:
                 made.append(name)
             return await real(role, *args, **kwargs)
@@ -164,7 +174,7 @@ def test_two_processes_that_run_one_task_leave_the_writes_of_one(
         return asked
 
     made: list[str] = []
-    port: Any = first.saver._port  # type: ignore[union-attr]
+    port: Any = first.saver._port
     for name in ("insert", "find", "delete"):
         setattr(port, name, between(port, name, getattr(port, name)))
     first.put_writes(config, writes(3, "first "), "task")

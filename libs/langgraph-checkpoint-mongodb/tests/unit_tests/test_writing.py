@@ -581,18 +581,19 @@ def test_no_writes_ask_nothing() -> None:
 
 
 def test_writes_are_one_insert_that_leaves_what_is_there() -> None:
-    port = ScriptedPort(("insert", [0]))
+    whole = [{"idx": 0}, {"idx": 1}]
+    port = ScriptedPort(("insert", [0]), ("find", whole), ("delete", 0))
     write(port, ("a", 1), ("b", LARGE))
     assert [document["idx"] for document in inserted(port)] == [0, 1]
+    assert port.asked[-1].given["attempt"] == inserted(port)[0]["attempt"]
 
 
 def test_a_special_write_replaces_and_the_others_stay() -> None:
-    port = ScriptedPort(("update", UPDATED))
+    port = ScriptedPort(("insert", []), ("update", UPDATED))
     write(port, ("a", 1), ("__error__", "e"))
-    other, error = port.asked[0].given
-    assert (list(other.update), other.query["idx"]) == (["$setOnInsert"], 0)
+    assert [document["idx"] for document in inserted(port)] == [0]
+    (error,) = port.asked[1].given
     assert (list(error.update), error.query["idx"]) == (["$set"], -1)
-    assert other.upsert
     assert error.upsert
 
 

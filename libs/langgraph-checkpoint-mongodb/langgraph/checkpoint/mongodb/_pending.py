@@ -120,17 +120,17 @@ def counting(documents: Iterable[Document], *, filtered: bool = False) -> list[D
         other, and of each task the writes of one attempt. Where the unique index is missing
         there may be several whole ones; the first counts.
     """
-    tasks: defaultdict[str, list[Document]] = defaultdict(list)
+    tasks: defaultdict[tuple[str, str], list[Document]] = defaultdict(list)
     kept: list[Document] = []
     for document in documents:
         if document["idx"] < 0:
             kept.append(document)
         else:
-            tasks[document["task_id"]].append(document)
+            tasks[write_order(document)[:2]].append(document)
     for of_task in tasks.values():
         whole = [of_task] if filtered else whole_attempts(of_task)
         kept += whole[0] if whole else []
-    once = {(document["task_id"], document["idx"]): document for document in reversed(kept)}
+    once = {write_order(document): document for document in reversed(kept)}
     return sorted(once.values(), key=write_order)
 
 
