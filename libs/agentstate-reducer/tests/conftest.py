@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 from collections.abc import Iterator
 
 import hypothesis
@@ -17,8 +19,20 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("default")
 
 
+EXIT_LIMIT_S = 60
+STDERR = 2
+
+
+def pytest_unconfigure() -> None:
+    """Bound the time that threads left behind can hold up the end of the run."""
+    faulthandler.dump_traceback_later(EXIT_LIMIT_S, exit=True, file=STDERR)
+
+
 @pytest.fixture(scope="session")
-def mongodb_uri() -> Iterator[str]:
+def mongodb_uri(pytestconfig: pytest.Config) -> Iterator[str]:
     """The address of a MongoDB server."""
-    with servers.mongodb() as uri:
+    with contextlib.ExitStack() as stack:
+        # What the server's keeper prints is for the terminal: it may outlive this process.
+        with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            uri = stack.enter_context(servers.mongodb())
         yield uri

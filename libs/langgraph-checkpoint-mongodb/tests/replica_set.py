@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,9 @@ class Member:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, with the data it has."""
+        """Start it, with the data it has, unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
         with self._log.open("ab") as sink:
             self._process = subprocess.Popen(
                 self._command,
@@ -114,14 +116,24 @@ class ReplicaSet:
             "members": [{"_id": n, "host": one.host} for n, one in enumerate(self.members)],
             "settings": {"electionTimeoutMillis": 2000, "heartbeatIntervalMillis": 500},
         }
+        self._wait_for(lambda: bool(self.members[0].ask("replSetInitiate", configuration)))
+        self._wait_for(self._all_up)
+
+    def mend(self) -> None:
+        """Start the members that were killed, and wait for a primary.
+
+        Raises:
+            RuntimeError: None was elected; the message ends with the first member's log.
+        """
+        for member in self.members:
+            member.start()
+        self._wait_for(self._all_up)
+
+    def _wait_for(self, reached: Callable[[], bool]) -> None:
         deadline = time.monotonic() + START_LIMIT_S
-        initiated = False
         while time.monotonic() < deadline:
             with contextlib.suppress(PyMongoError):
-                if not initiated:
-                    self.members[0].ask("replSetInitiate", configuration)
-                    initiated = True
-                if self._all_up():
+                if reached():
                     return
             time.sleep(0.2)
         tail = self.members[0].tail()

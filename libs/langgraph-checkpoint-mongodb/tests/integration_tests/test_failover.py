@@ -50,8 +50,9 @@ class Killer(CommandListener):
         """Nothing to do."""
 
 
-@pytest.fixture(params=[1, 3], ids=["one member", "three members"])
+@pytest.fixture(scope="module", params=[1, 3], ids=["one member", "three members"])
 def running(request: pytest.FixtureRequest) -> Iterator[ReplicaSet]:
+    """A set for all tests of the module, one after another: they leave dead members behind."""
     binary = find_mongod()
     if binary is None:
         pytest.skip(HOW_TO_GET_ONE)
@@ -94,17 +95,18 @@ def check_whole(values: dict[str, Any]) -> None:
 def test_no_acknowledged_step_is_lost_when_a_primary_is_killed(
     running: ReplicaSet, face_kind: Kind
 ) -> None:
+    running.mend()
     killer = Killer(running)
     # Each kind of command of a step meets a dying server once, where one can be spared.
     kills = {60: "insert", 120: "update", 160: "insert"}
     with contextlib.ExitStack() as closing:
         face = Face(
-            *(face_kind, running.uri, "failover"),
+            *(face_kind, running.uri, face_kind),
             closing=closing,
             client_kwargs={"event_listeners": [killer]},
         )
         lagging = {"readPreference": "secondaryPreferred", "serverSelectionTimeoutMS": 2000}
-        reader = Face("sync", running.uri, "failover", closing=closing, client_kwargs=lagging)
+        reader = Face("sync", running.uri, face_kind, closing=closing, client_kwargs=lagging)
 
         def read() -> None:
             if found := reader.get_tuple(thread()):

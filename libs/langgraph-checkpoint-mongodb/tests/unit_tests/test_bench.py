@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import struct
 from collections.abc import Awaitable, Callable
 
@@ -21,14 +22,20 @@ def command(name: str) -> bytes:
     return struct.pack("<IIII", 16 + len(body), 1, 0, 2013) + body
 
 
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()
+    await writer.wait_closed()
+
+
+async def all_ended() -> None:
+    """Wait until the servers' side of every connection is closed."""
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+
+
 async def counted(protocol: str, talk: Talk, delay_s: float = 0) -> dict[str, int]:
     """What a relay before an echo server counts of a talk through it."""
-
-    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-        writer.close()
-
     loop = asyncio.get_running_loop()
     async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
         relay = Relay("127.0.0.1", server.sockets[0].getsockname()[1], protocol)
@@ -77,6 +84,81 @@ async def test_relay_leaves_out_the_handshake_of_a_mongodb_connection() -> None:
 async def test_relay_counts_nothing_of_a_monitor() -> None:
     counts = await counted("mongodb", exchange(command("hello"), command("hello")))
     assert counts == {"sent": 0, "received": 0, "requests": 0}
+
+
+class Paused(asyncio.Transport):
+    """A client's connection that is read from although its reading is paused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received = asyncio.Queue[bytes]()
+        self.closed = False
+
+    def pause_reading(self) -> None:
+        """As asyncio's does while a connection is being made, on some Pythons: nothing."""
+
+    def resume_reading(self) -> None:
+        """Nothing to do."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.received.put_nowait(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("delay_s", [0, 0.001])
+async def test_relay_forwards_what_comes_before_the_upstream_connection(delay_s: float) -> None:
+    async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
+        relay = Relay("127.0.0.1", server.sockets[0].getsockname()[1], "postgres")
+        relay.delay_s = delay_s
+        client, transport = Client(relay), Paused()
+        client.connection_made(transport)
+        client.data_received(b"early")
+        client.data_received(b"bird")
+        await client.connecting
+        answer = b""
+        while len(answer) < len(b"earlybird"):
+            answer += await transport.received.get()
+        assert answer == b"earlybird"
+        client.connection_lost(None)
+        await all_ended()
+
+
+async def test_relay_closes_a_connection_that_the_upstream_refuses() -> None:
+    with socket.socket() as bound:  # listens to nobody
+        bound.bind(("127.0.0.1", 0))
+        client, transport = Client(Relay("127.0.0.1", bound.getsockname()[1], "postgres")), Paused()
+        client.connection_made(transport)
+        with pytest.raises(ConnectionRefusedError):
+            await client.connecting
+        assert transport.closed
+
+
+async def test_relay_closes_the_upstream_connection_of_a_client_that_left_early() -> None:
+    received = []
+
+    async def until_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.read())
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(until_the_end, "127.0.0.1", 0) as server:
+        client = Client(Relay("127.0.0.1", server.sockets[0].getsockname()[1], "postgres"))
+        transport = Paused()
+        client.connection_made(transport)
+        client.data_received(b"bye")
+        transport.close()
+        client.connection_lost(None)
+        await client.connecting
+        await all_ended()
+    assert received == [b"bye"]
 
 
 def test_a_wire_message_names_its_command() -> None:
