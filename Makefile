@@ -17,6 +17,8 @@ SERVER_VERSIONS ?= 6.0 7.0 8.2
 export PATH := $(CURDIR)/.venv-uv/bin:$(CURDIR)/.venv/bin:$(PATH)
 # An environment that happens to be active is none of this project's.
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
+# PYTHON makes every environment, unless UV_PYTHON names another one for uv's.
+export UV_PYTHON ?= $(PYTHON)
 
 .PHONY: help
 help: ## Show the targets
