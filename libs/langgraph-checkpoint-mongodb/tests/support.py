@@ -21,10 +21,14 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
+from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+
 if TYPE_CHECKING:
     from tests.face import Face
 
 MB = 1024 * 1024
+# The size of a value that is no longer inline but a document of its own, in bytes.
+LARGE_SIZE = 2 * INLINE_VALUE_BYTES
 
 # Commands that the driver sends for its own connections and sessions.
 HOUSEKEEPING = frozenset({"hello", "isMaster", "ismaster", "endSessions"})

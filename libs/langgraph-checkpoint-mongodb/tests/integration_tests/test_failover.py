@@ -18,7 +18,7 @@ from pymongo.monitoring import (
 
 from tests.face import Face, Kind
 from tests.replica_set import HOW_TO_GET_ONE, Member, ReplicaSet, find_mongod, replica_set
-from tests.support import Chain, thread
+from tests.support import LARGE_SIZE, Chain, thread
 
 STEPS = 200
 
@@ -87,7 +87,7 @@ def watched(read: Callable[[], None]) -> Iterator[list[Exception]]:
 def check_whole(values: dict[str, Any]) -> None:
     """What the steps below put together belongs together."""
     step = values["step"]
-    assert values["once"] == "o" * 5000
+    assert values["once"] == "o" * LARGE_SIZE
     assert values["often"] == f"{step} " * 2000
     assert values["now and then"] == f"{step // 10} " * 2000
 
@@ -118,7 +118,7 @@ def test_no_acknowledged_step_is_lost_when_a_primary_is_killed(
                 killer.waiting_for = kills.get(step)
                 changes: dict[str, Any] = {"step": step, "often": f"{step} " * 2000}
                 if step == 0:
-                    changes["once"] = "o" * 5000
+                    changes["once"] = "o" * LARGE_SIZE
                 if step % 10 == 0:
                     changes["now and then"] = f"{step // 10} " * 2000
                 if step in kills and len(running.members) == 1:

@@ -14,12 +14,13 @@ from langgraph.types import Command, interrupt
 
 from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, ChannelTooLargeError, MongoDBSaver
 from tests.face import Kind
-from tests.support import MB, checkpoint, thread
+from tests.support import LARGE_SIZE, MB, checkpoint, thread
 
 # mongomock knows no other way to tell the time than one that Python 3.12 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
 
-LARGE = b"v" * 5000
+DATABASE = "mocked"
+LARGE = b"v" * LARGE_SIZE
 STEP: Any = {"source": "loop", "step": 0}
 
 
@@ -38,7 +39,7 @@ class Mocked:
         if kind == "sync":
             import mongomock
 
-            self.saver = MongoDBSaver(mongomock.MongoClient(), **saver_kwargs)
+            self.saver = MongoDBSaver(mongomock.MongoClient(), DATABASE, **saver_kwargs)
         else:
             self.saver = self.run(self._open(saver_kwargs))
 
@@ -48,7 +49,7 @@ class Mocked:
             from mongomock_motor import AsyncMongoMockClient
 
         client: Any = AsyncMongoMockClient()
-        return AsyncMongoDBSaver(client, **saver_kwargs)
+        return AsyncMongoDBSaver(client, DATABASE, **saver_kwargs)
 
     def run(self, work: Any) -> Any:
         return self._runner.run(work)
@@ -68,6 +69,12 @@ class Mocked:
 
         rows: list[Any] = self.run(listed())
         return rows
+
+    def count(self, collection: str) -> int:
+        """How many documents a collection of the saver's database holds."""
+        counted = self.saver.client[DATABASE][collection].count_documents({})
+        found: int = counted if self.kind == "sync" else self.run(counted)
+        return found
 
     def put(self, values: dict[str, Any], config: Any = None, **metadata: Any) -> Any:
         versions = {channel: self.saver.get_next_version(None) for channel in values}
@@ -105,12 +112,14 @@ def test_an_unchanged_large_value_is_carried_over(mocked: Mocked) -> None:
         STEP,
         dict(versions),
     )
+    assert mocked.count("checkpoint_channel_values") == 1
     versions["few"] = mocked.saver.get_next_version(versions["few"])
     stored = checkpoint({"docs": LARGE, "few": 2}, versions)
     mocked(mocked.saver, "put", config, stored, STEP, {"few": versions["few"]})
     rows = mocked.list(thread())
     assert [row.checkpoint["channel_values"]["few"] for row in rows] == [2, 1]
     assert all(row.checkpoint["channel_values"]["docs"] == LARGE for row in rows)
+    assert mocked.count("checkpoint_channel_values") == 1
 
 
 def test_pending_writes_are_stored_and_read_in_order(mocked: Mocked) -> None:
@@ -188,7 +197,7 @@ def test_the_savers_can_be_made_again_on_one_client(face_kind: Kind, ttl: int | 
     mocked = Mocked(face_kind, ttl=60)
     mocked.put({"a": LARGE})
     again: Callable[..., Any] = type(mocked.saver)
-    mocked.saver = again(mocked.saver.client, ttl=ttl)
+    mocked.saver = again(mocked.saver.client, DATABASE, ttl=ttl)
     mocked.put({"a": LARGE}, thread("other"))
     assert len(mocked.list(None)) == 2
     mocked.close()

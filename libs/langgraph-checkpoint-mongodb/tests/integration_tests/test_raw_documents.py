@@ -16,12 +16,12 @@ from langgraph.types import Send
 from pymongo.database import Database
 
 from tests.face import MakeFace
-from tests.support import Chain, checkpoint, insert_whole, thread
+from tests.support import LARGE_SIZE, Chain, checkpoint, insert_whole, thread
 
 Data = Database[dict[str, Any]]
 
 LAYOUT = Path(__file__).parents[4] / "docs" / "stored-layout.md"
-LARGE = b"v" * 5000
+LARGE = b"v" * LARGE_SIZE
 SNAPSHOT_SINCE = "langgraph-checkpoint 4 has snapshots of delta channels; install it to test them"
 
 BSON_TYPES: dict[str, type | tuple[type, ...]] = {

@@ -14,13 +14,13 @@ from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, MongoDBSaver
 from tests.face import Face, MakeFace
-from tests.support import Chain, checkpoint, contents, insert_whole, thread, values_of
+from tests.support import LARGE_SIZE, Chain, checkpoint, contents, insert_whole, thread, values_of
 
 Data = Database[dict[str, Any]]
 
 COLLECTIONS = {"checkpoints", "checkpoint_writes", "checkpoint_channel_values"}
 TTL = 3600
-LARGE = b"v" * 5000
+LARGE = b"v" * LARGE_SIZE
 
 
 def ttl_of(database: Data) -> dict[str, list[int]]:

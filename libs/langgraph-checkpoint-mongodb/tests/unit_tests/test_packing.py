@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint, unpack_checkpoint
-from tests.support import checkpoint
+from tests.support import LARGE_SIZE, checkpoint
 from tests.unit_tests.strategies import CODEC, names, texts, values, versions
 
 
@@ -57,7 +57,7 @@ def test_fields_that_a_checkpoint_lacks_are_not_made_up() -> None:
 
 
 def test_channel_values_beside_the_inline_ones_are_left_out() -> None:
-    given_ = checkpoint({"large": "x" * 5000, "small": 1}, {"large": "1", "small": "1"})
+    given_ = checkpoint({"large": "x" * LARGE_SIZE, "small": 1}, {"large": "1", "small": "1"})
     assert repacked(given_, {"small": 1})["channel_values"] == {"small": 1}
 
 
