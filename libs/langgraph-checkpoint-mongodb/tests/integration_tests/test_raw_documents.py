@@ -39,16 +39,8 @@ BSON_TYPES: dict[str, type | tuple[type, ...]] = {
 
 class Field(NamedTuple):
     bson: str
+    present: str
     meaning: str
-
-    @property
-    def optional(self) -> bool:
-        return bool(re.search(r"\bonly\b|where it is|else absent", self.meaning))
-
-    @property
-    def passing(self) -> bool:
-        """Whether it is there only while a call is at work."""
-        return bool(re.search(r"only (while|until)", self.meaning))
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +59,9 @@ def section(text: str, heading: str) -> str:
 
 def fields(text: str, heading: str) -> dict[str, Field]:
     """The table of fields below a heading."""
-    rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| (.*) \|$", section(text, heading), re.M)
+    rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| (\w+) \| (.*) \|$", section(text, heading), re.M)
     assert rows, f"no fields below {heading!r}"
-    return {name: Field(bson, meaning) for name, bson, meaning in rows}
+    return {name: Field(*described) for name, *described in rows}
 
 
 @pytest.fixture(scope="module")
@@ -145,13 +137,16 @@ def test_every_described_field_is_there(
     for kind, found in documents.items():
         for name, field in tables[kind].items():
             having = [document for document in found if name in document]
-            if field.passing:
-                assert not having, f"{kind}: {name} stays"
-            elif field.optional:
-                assert having, f"{kind}: {name} never seen"
-                assert len(having) < len(found), f"{kind}: {name} is always there"
-            else:
-                assert len(having) == len(found), f"{kind}: {name} is missing"
+            match field.present:
+                case "always":
+                    assert len(having) == len(found), f"{kind}: {name} is missing"
+                case "optional":
+                    assert having, f"{kind}: {name} never seen"
+                    assert len(having) < len(found), f"{kind}: {name} is always there"
+                case "passing":
+                    assert not having, f"{kind}: {name} stays"
+                case other:
+                    pytest.fail(f"{kind}: {name} is present {other!r}")
 
 
 def test_a_stamp_is_there_only_with_a_ttl(
