@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import os
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
 import servers
 
-hypothesis.settings.register_profile(
-    "default",
-    deadline=None,
-    max_examples=150,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("default")
-
-
+for profile, examples in (("everyday", 150), ("thorough", 500)):  # the latter in `.ci/run`
+    hypothesis.settings.register_profile(
+        profile,
+        deadline=None,
+        max_examples=examples,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 EXIT_LIMIT_S = 60
 STDERR = 2
 

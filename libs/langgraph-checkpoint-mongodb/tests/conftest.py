@@ -15,6 +15,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from tests.embedded import embedded_server
+from tests.hypothesis_profile import examples
 
 if TYPE_CHECKING:
     from tests.face import Face, Kind, MakeFace
@@ -28,7 +29,12 @@ STDERR = 2
 # No deadline: machines differ. No example database: a run leaves no file behind. In CI the same
 # examples each time, so that a change is blamed only for what it did.
 hypothesis.settings.register_profile(
-    "project", deadline=None, database=None, print_blob=True, derandomize="CI" in os.environ
+    "project",
+    deadline=None,
+    database=None,
+    print_blob=True,
+    derandomize="CI" in os.environ,
+    max_examples=examples(100),
 )
 hypothesis.settings.load_profile("project")
 

@@ -23,6 +23,7 @@ from pymongo.database import Database
 from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from tests.face import Face
+from tests.hypothesis_profile import examples
 from tests.support import CommandCounter, checkpoint, insert_old_write, insert_whole, thread
 
 if not hasattr(BaseCheckpointSaver, "get_delta_channel_history"):
@@ -309,7 +310,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps, counters=st.booleans())
 def test_any_history_is_the_one_that_the_base_class_finds(
     face: Face, steps: Any, counters: bool

@@ -30,6 +30,7 @@ from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from tests.face import Face
+from tests.hypothesis_profile import examples
 from tests.support import checkpoint, thread
 
 COUNTERS = "counters_since_delta_snapshot"
@@ -274,7 +275,7 @@ def test_a_saver_does_what_its_model_does(face: Face) -> None:
     run_state_machine_as_test(
         bound,
         settings=settings(
-            max_examples=12,
+            max_examples=examples(12),
             stateful_step_count=25,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),

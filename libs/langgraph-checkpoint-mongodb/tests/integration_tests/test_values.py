@@ -16,6 +16,7 @@ from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import _plan
 from tests.face import Face, MakeFace
+from tests.hypothesis_profile import examples
 from tests.integration_tests.values import MESSAGES, VALUES, described, drawn
 from tests.support import LARGE_SIZE, checkpoint, contents, thread
 
@@ -42,7 +43,9 @@ numbers = itertools.count()
 Saver = Face | InMemorySaver
 Use = Callable[[Saver, Any], Any]
 # Each example has a thread of its own, so one database serves all of them.
-drawing = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+drawing = settings(
+    max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def new_thread() -> RunnableConfig:

@@ -15,6 +15,7 @@ from langgraph.checkpoint.mongodb._documents import LAYOUT, CheckpointKey, Docum
 from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._port import Role
 from langgraph.checkpoint.mongodb._queries import config_of
+from tests.hypothesis_profile import examples
 from tests.support import thread
 from tests.unit_tests.strategies import needs_delta_channels
 from tests.unit_tests.threads import CHANNELS, Node, build, mongomock_saver, rebuilt, shapes
@@ -52,7 +53,7 @@ def chain(*actions: tuple[str, str]) -> list[Node]:
 # ------------------------------------------------------------------ laws
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(shapes(), st.sampled_from([1, 2]), st.data())
 def test_the_walk_finds_what_the_base_class_finds(
     nodes: list[Node], layout: int, data: st.DataObject
@@ -65,7 +66,7 @@ def test_the_walk_finds_what_the_base_class_finds(
         assert history(saver, key) == by_default(saver, key)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(shapes(), st.dictionaries(st.sampled_from(CHANNELS), st.integers(-3, 12)))
 def test_what_is_remembered_of_its_length_does_not_change_a_history(
     nodes: list[Node], steps: dict[str, int]
@@ -78,7 +79,7 @@ def test_what_is_remembered_of_its_length_does_not_change_a_history(
         assert history(saver, key, CHANNELS[0]) == {CHANNELS[0]: expected[CHANNELS[0]]}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(shapes(), st.data())
 def test_a_history_is_whole_or_an_error_says_of_which_channels_it_is_not(
     nodes: list[Node], data: st.DataObject
