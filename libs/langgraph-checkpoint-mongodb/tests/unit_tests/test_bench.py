@@ -1,15 +1,19 @@
 """The benchmark counts and judges right; what it measures is its own affair."""
 
 import asyncio
+import io
 import json
+import re
 import socket
 import struct
 from collections.abc import Awaitable, Callable
 
 import bson
 import pytest
+from rich.console import Console
 
 from bench.relay import Client, Relay, control, mongo_command
+from bench.report import Report
 from bench.run import Contestant, Outcome
 from bench.targets import verdicts
 
@@ -171,6 +175,27 @@ def test_a_promise_about_a_count_is_judged_on_the_median() -> None:
     (verdict,) = verdicts([ours])
     assert not verdict.met
     assert verdict.missed_by == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_table_keeps_its_figures_whole_in_a_narrow_terminal(width: int) -> None:
+    report = Report(quick=True, servers={})
+    values = iter(range(101, 1000))
+    for peer in ("ours", "0.5.1", "postgres", "memory"):
+        for face in ("sync", "async"):
+            runs = {
+                "node_steps_per_s_at_5ms": [float(next(values))],
+                "sent_per_step": [next(values) * 1e6],
+            }
+            report.add([Outcome("W6", Contestant(peer, face), runs)])
+    console = Console(width=width, file=io.StringIO(), force_terminal=False)
+    report.show(console)
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert max(len(line) for line in shown.splitlines()) <= width
+    numbers = re.findall(r"(?<![\d.x])1\d\d\b", shown)
+    assert sorted({*numbers}) == [str(number) for number in range(101, 117)]
+    assert len(re.findall(r"\(x\d\.\d\d\)", shown)) == 1 + 6
 
 
 def test_the_best_turn_of_a_rate_is_the_highest() -> None:
