@@ -14,7 +14,7 @@ from langgraph.types import Command, interrupt
 
 from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, ChannelTooLargeError, MongoDBSaver
 from tests.face import Kind
-from tests.support import LARGE_SIZE, MB, checkpoint, thread
+from tests.support import LARGE_SIZE, MB, Chain, thread
 
 # mongomock knows no other way to tell the time than one that Python 3.12 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
@@ -76,11 +76,15 @@ class Mocked:
         found: int = counted if self.kind == "sync" else self.run(counted)
         return found
 
-    def put(self, values: dict[str, Any], config: Any = None, **metadata: Any) -> Any:
-        versions = {channel: self.saver.get_next_version(None) for channel in values}
-        step = {**STEP, **metadata}
-        stored = checkpoint(values, versions)
-        return self(self.saver, "put", config or thread(), stored, step, versions)
+    def get_next_version(self, current: Any, channel: None = None) -> Any:
+        return self.saver.get_next_version(current, channel)
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        return self(self.saver, "put", config, checkpoint, metadata, new_versions)
+
+    def store(self, values: dict[str, Any], config: Any = None, **metadata: Any) -> Any:
+        """Put one checkpoint, a thread's first or the one after another."""
+        return Chain(self, config=config).put(values, metadata=metadata)
 
     def close(self) -> None:
         self._runner.close()
@@ -95,7 +99,7 @@ def mocked(face_kind: Kind) -> Iterator[Mocked]:
 
 def test_a_checkpoint_is_stored_and_read(mocked: Mocked) -> None:
     values = {"few": 1, "docs": LARGE, "more": [LARGE]}
-    config = mocked.put(values)
+    config = mocked.store(values)
     found = mocked(mocked.saver, "get_tuple", thread())
     assert found.config == config
     assert found.checkpoint["channel_values"] == values
@@ -103,19 +107,10 @@ def test_a_checkpoint_is_stored_and_read(mocked: Mocked) -> None:
 
 
 def test_an_unchanged_large_value_is_carried_over(mocked: Mocked) -> None:
-    versions = {name: mocked.saver.get_next_version(None) for name in ("docs", "few")}
-    config = mocked(
-        mocked.saver,
-        "put",
-        thread(),
-        checkpoint({"docs": LARGE, "few": 1}, versions),
-        STEP,
-        dict(versions),
-    )
+    chain = Chain(mocked)
+    chain.put({"docs": LARGE, "few": 1})
     assert mocked.count("checkpoint_channel_values") == 1
-    versions["few"] = mocked.saver.get_next_version(versions["few"])
-    stored = checkpoint({"docs": LARGE, "few": 2}, versions)
-    mocked(mocked.saver, "put", config, stored, STEP, {"few": versions["few"]})
+    chain.put({"few": 2})
     rows = mocked.list(thread())
     assert [row.checkpoint["channel_values"]["few"] for row in rows] == [2, 1]
     assert all(row.checkpoint["channel_values"]["docs"] == LARGE for row in rows)
@@ -123,7 +118,7 @@ def test_an_unchanged_large_value_is_carried_over(mocked: Mocked) -> None:
 
 
 def test_pending_writes_are_stored_and_read_in_order(mocked: Mocked) -> None:
-    config = mocked.put({"a": 1})
+    config = mocked.store({"a": 1})
     mocked(mocked.saver, "put_writes", config, [("a", 2), ("b", LARGE)], "two", "~2")
     mocked(mocked.saver, "put_writes", config, [("a", 1)], "one", "~1")
     mocked(mocked.saver, "put_writes", config, [("a", "again")], "one", "~1")
@@ -146,13 +141,15 @@ def test_pending_writes_are_stored_and_read_in_order(mocked: Mocked) -> None:
 def test_checkpoints_are_listed(mocked: Mocked, given: dict[str, Any], steps: list[int]) -> None:
     config = thread()
     for step in range(5):
-        config = mocked.put({"a": step}, config, step=step, **({"who": "ann"} if step == 2 else {}))
+        config = mocked.store(
+            {"a": step}, config, step=step, **({"who": "ann"} if step == 2 else {})
+        )
     assert [row.metadata["step"] for row in mocked.list(thread(), **given)] == steps
     assert len(mocked.list(None, **given)) == len(steps)
 
 
 def test_a_thread_is_deleted(mocked: Mocked) -> None:
-    config = mocked.put({"a": LARGE})
+    config = mocked.store({"a": LARGE})
     mocked(mocked.saver, "put_writes", config, [("a", 1)], "task")
     mocked(mocked.saver, "delete_thread", "t")
     assert mocked(mocked.saver, "get_tuple", thread()) is None
@@ -161,14 +158,14 @@ def test_a_thread_is_deleted(mocked: Mocked) -> None:
 
 def test_a_large_input_is_stored_in_parts(mocked: Mocked) -> None:
     values = {"__start__": {name: bytes([ord(name)]) * (5 * MB) for name in "abcd"}}
-    config = mocked.put(values)
+    config = mocked.store(values)
     found = mocked(mocked.saver, "get_tuple", config)
     assert found.checkpoint["channel_values"] == values
 
 
 def test_a_channel_that_no_server_takes_is_refused(mocked: Mocked) -> None:
     with pytest.raises(ChannelTooLargeError):
-        mocked.put({"a": bytes(17 * MB)})
+        mocked.store({"a": bytes(17 * MB)})
     assert mocked.list(None) == []
 
 
@@ -195,9 +192,9 @@ def test_a_graph_with_an_interrupt_runs(mocked: Mocked) -> None:
 @pytest.mark.parametrize("ttl", [None, 60])
 def test_the_savers_can_be_made_again_on_one_client(face_kind: Kind, ttl: int | None) -> None:
     mocked = Mocked(face_kind, ttl=60)
-    mocked.put({"a": LARGE})
+    mocked.store({"a": LARGE})
     again: Callable[..., Any] = type(mocked.saver)
     mocked.saver = again(mocked.saver.client, DATABASE, ttl=ttl)
-    mocked.put({"a": LARGE}, thread("other"))
+    mocked.store({"a": LARGE}, thread("other"))
     assert len(mocked.list(None)) == 2
     mocked.close()

@@ -243,7 +243,7 @@ def test_the_server_removes_what_is_over_and_keeps_what_is_in_use(
     chain.put({"a": LARGE})
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        config = chain.put({"b": chain.step})
+        config = chain.put({"b": chain.number})
         assert values_of(face, config) == chain.values
         if not any(database[name].count_documents({"thread_id": "over"}) for name in COLLECTIONS):
             break
