@@ -24,6 +24,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 START_LIMIT_S = 90
+KEEPER = Path(__file__).with_name("group_keeper.py")
 HOW_TO_GET_ONE = (
     "no mongod: set MONGOD to the binary of a MongoDB server (https://www.mongodb.com/try/download),"
     " put it on the PATH, or into ~/.cache/mongo-servers/<version>/"
@@ -48,9 +49,11 @@ class Member:
         binary: The program.
         folder: Where its data and log are.
         port: Where it listens, on 127.0.0.1 only.
+        group: The process group it belongs to.
     """
 
-    def __init__(self, binary: Path, folder: Path, port: int) -> None:
+    def __init__(self, binary: Path, folder: Path, port: int, group: int) -> None:
+        self._group = group
         self.host = f"127.0.0.1:{port}"
         self._log = folder / "server.log"
         (folder / "db").mkdir(parents=True)
@@ -72,7 +75,7 @@ class Member:
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                process_group=self._group,
             )
 
     def kill(self) -> None:
@@ -176,8 +179,13 @@ def replica_set(binary: Path, count: int) -> Iterator[ReplicaSet]:
         RuntimeError: It did not come up.
     """
     with tempfile.TemporaryDirectory(prefix="replica-set-") as folder:
+        keeper = subprocess.Popen(  # in case this process ends before it could kill the members
+            [sys.executable, str(KEEPER), str(os.getpid()), folder],
+            stdin=subprocess.PIPE,
+            process_group=0,
+        )
         members = [
-            Member(binary, Path(folder, str(number)), port)
+            Member(binary, Path(folder, str(number)), port, keeper.pid)
             for number, port in enumerate(_free_ports(count))
         ]
         try:
@@ -189,6 +197,8 @@ def replica_set(binary: Path, count: int) -> Iterator[ReplicaSet]:
         finally:
             for member in members:
                 member.kill()
+            keeper.kill()
+            keeper.communicate()
 
 
 def main(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""The embedded server ends with whoever started it, and a command that hangs in it is named."""
+"""Servers end with the tests that started them, and a command that hangs in one is named."""
 
 from __future__ import annotations
 
@@ -91,6 +91,31 @@ def test_the_server_ends_with_its_owner_however_that_ends(owned: Kept, how: int)
     owned.owner.send_signal(how)
     owned.owner.wait(LIMIT_S)
     wait_until(owned.is_gone)
+
+
+GROUP_OWNER = """
+import os, pathlib, subprocess, sys, time
+keeper = subprocess.Popen(
+    [sys.executable, sys.argv[1], str(os.getpid()), sys.argv[2]],
+    stdin=subprocess.PIPE, process_group=0,
+)
+sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
+member = subprocess.Popen(sleeping, process_group=keeper.pid)
+print(keeper.pid, member.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_group_of_servers_ends_with_its_owner(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    command = [sys.executable, "-c", GROUP_OWNER, str(KEEPER.with_name("group_keeper.py"))]
+    with subprocess.Popen([*command, str(folder)], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pids = [int(pid) for pid in owner.stdout.readline().split()]
+        assert [is_running(pid) for pid in pids] == [True, True]
+        owner.kill()
+    wait_until(lambda: not folder.exists() and not any(map(is_running, pids)))
 
 
 def keep(tmp_path: Path, kind: str) -> Kept:
