@@ -9,6 +9,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import sys
+import threading
 from collections import deque
 from dataclasses import asdict, dataclass
 from typing import cast
@@ -177,13 +180,20 @@ async def serve(relay: Relay) -> None:
     await asyncio.gather(data.serve_forever(), orders.serve_forever())
 
 
+def end_with_the_input() -> None:
+    """End this process when whoever started it closes its input, or is gone."""
+    sys.stdin.read()
+    os._exit(0)
+
+
 def main() -> None:
-    """Run a relay: ``python relay.py HOST PORT {mongodb,postgres}``."""
+    """Run a relay until standard input ends: ``python relay.py HOST PORT {mongodb,postgres}``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("host")
     parser.add_argument("port", type=int)
     parser.add_argument("protocol", choices=["mongodb", "postgres"])
     given = parser.parse_args()
+    threading.Thread(target=end_with_the_input, daemon=True).start()
     asyncio.run(serve(Relay(given.host, given.port, given.protocol)))
 
 

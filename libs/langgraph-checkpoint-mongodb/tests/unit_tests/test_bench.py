@@ -6,12 +6,15 @@ import json
 import re
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 
 import bson
 import pytest
 from rich.console import Console
 
+from bench import relay
 from bench.relay import Client, Relay, control, mongo_command
 from bench.report import Report
 from bench.run import Contestant, Outcome
@@ -88,6 +91,16 @@ async def test_relay_leaves_out_the_handshake_of_a_mongodb_connection() -> None:
 async def test_relay_counts_nothing_of_a_monitor() -> None:
     counts = await counted("mongodb", exchange(command("hello"), command("hello")))
     assert counts == {"sent": 0, "received": 0, "requests": 0}
+
+
+def test_relay_ends_with_whoever_started_it() -> None:
+    command = [sys.executable, relay.__file__, "127.0.0.1", "1", "mongodb"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.stdin.close()
+        assert process.wait(60) == 0
 
 
 class Paused(asyncio.Transport):
