@@ -16,14 +16,14 @@ from pymongo.errors import PyMongoError
 from langgraph.checkpoint.mongodb import MongoDBSaver
 from tests.face import Face, Kind, MakeFace
 from tests.integration_tests.conftest import FailCommand
-from tests.support import Chain, CommandCounter, checkpoint, contents, thread
+from tests.support import LARGE_SIZE, Chain, CommandCounter, checkpoint, contents, thread
 
 Data = Database[dict[str, Any]]
 Call = tuple[Any, ...]
 """A method of a saver, as `put`, and its arguments."""
 
 AT_ONCE = {"sync": 16, "async": 64}
-LARGE = b"v" * 5000
+LARGE = b"v" * LARGE_SIZE
 
 
 def calls(thread_id: str, number: int) -> list[Call]:

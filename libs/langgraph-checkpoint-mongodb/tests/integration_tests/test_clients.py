@@ -24,6 +24,7 @@ from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, MongoDBSaver
 from tests.face import Face, MakeFace
 from tests.support import (
     HOUSEKEEPING,
+    LARGE_SIZE,
     Chain,
     CommandCounter,
     checkpoint,
@@ -34,7 +35,7 @@ from tests.support import (
 
 Data = Database[dict[str, Any]]
 
-LARGE = b"v" * 5000
+LARGE = b"v" * LARGE_SIZE
 STEP: Any = {"source": "loop", "step": 0}
 
 

@@ -20,6 +20,7 @@ from langgraph.checkpoint.mongodb import _growing as growing
 from langgraph.checkpoint.mongodb import _plan as planning
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES, Planner
 from tests.face import Face, MakeFace
+from tests.hypothesis_profile import examples
 from tests.support import Chain, CommandCounter, checkpoint, contents, thread, values_of
 
 Data = Database[dict[str, Any]]
@@ -170,7 +171,7 @@ def test_every_checkpoint_reads_as_from_memory(
     made = {"serde": serde, "ttl": ttl}
     faces = [make_face(**made), make_face(**made)]
 
-    @settings(max_examples=15)
+    @settings(max_examples=examples(15))
     @given(st.lists(steps, min_size=1, max_size=14))
     def law(drawn: list[Any]) -> None:
         faces[0].delete_thread("t")

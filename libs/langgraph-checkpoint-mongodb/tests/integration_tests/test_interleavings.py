@@ -7,6 +7,7 @@ acknowledged put is lost that was not to be removed.
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -28,6 +29,7 @@ from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._reading import get_tuple
 from langgraph.checkpoint.mongodb._retention import delete_for_runs, delete_thread, prune
 from langgraph.checkpoint.mongodb._writing import put
+from tests.hypothesis_profile import examples
 from tests.integration_tests.interleaving import Party
 from tests.support import checkpoint, thread
 
@@ -45,9 +47,8 @@ COUNTERS = "counters_since_delta_snapshot"
 @pytest.fixture(scope="module")
 def open_saver(mongodb_uri: str) -> Iterator[Callable[[], MongoDBSaver]]:
     """Makes savers that remember nothing of each other, as in processes of their own."""
-    name = "test_interleavings"
+    name = f"test_{uuid.uuid4().hex[:16]}"
     with MongoClient[Any](mongodb_uri) as client:
-        client.drop_database(name)
         MongoDBSaver(client, name)
         yield lambda: MongoDBSaver(client, name, create_indexes=False)
         client.drop_database(name)
@@ -288,7 +289,7 @@ def hours_apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return bool(request.param == "hours apart")
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     plans=st.lists(plans, min_size=2, max_size=4).map(without_crashes_beside_a_deletion),
     order=st.lists(st.integers(0, 11), max_size=40),
@@ -307,7 +308,7 @@ def test_any_interleaving_leaves_whole_checkpoints_and_loses_none(
     run(World(open_saver, delta), plans, order, looking=False)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     # While a thread is deleted, a put that begins it anew may lack what is being deleted.
     plans=st.lists(plans.filter(lambda plan: plan.what != "delete"), min_size=2, max_size=3),

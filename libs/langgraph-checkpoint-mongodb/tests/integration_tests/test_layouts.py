@@ -14,6 +14,7 @@ from pymongo.database import Database
 from langgraph.checkpoint.mongodb import UnknownLayoutError
 from tests.face import Face
 from tests.support import (
+    LARGE_SIZE,
     Chain,
     checkpoint,
     insert_old_write,
@@ -24,7 +25,7 @@ from tests.support import (
 
 Data = Database[dict[str, Any]]
 
-OLD_VALUES = {"a": 1, "log": ["x" * 5000]}
+OLD_VALUES = {"a": 1, "log": ["x" * LARGE_SIZE]}
 OLD_VERSIONS = {"a": 2, "log": 1}
 
 
@@ -50,7 +51,7 @@ def as_old_release_reads(document: dict[str, Any]) -> Checkpoint:
 
 
 def test_a_new_thread_is_split(face: Face, database: Data) -> None:
-    config = Chain(face).put({"a": 1, "log": ["x" * 5000]})
+    config = Chain(face).put({"a": 1, "log": ["x" * LARGE_SIZE]})
     assert raw(database, config)["layout"] == 2
     assert database["checkpoint_channel_values"].count_documents({}) == 1
 
@@ -144,11 +145,11 @@ def test_a_new_namespace_of_an_old_thread_is_old_too(
 ) -> None:
     knows(face)
     chain = Chain(face, "t", "sub:1")
-    chain.put({"b": "x" * 5000})
+    chain.put({"b": "x" * LARGE_SIZE})
     config = chain.put({"c": 1})
     document = raw(database, config)
     assert "layout" not in document
-    assert as_old_release_reads(document)["channel_values"] == {"b": "x" * 5000, "c": 1}
+    assert as_old_release_reads(document)["channel_values"] == {"b": "x" * LARGE_SIZE, "c": 1}
     versions = as_old_release_reads(document)["channel_versions"]
     assert versions == {"b": 1, "c": 1}
 
@@ -185,11 +186,11 @@ def test_a_repeated_put_in_an_old_thread_is_harmless(
 
 
 def test_one_listing_shows_both_layouts(face: Face, old: RunnableConfig) -> None:
-    new = Chain(face, "new").put({"log": ["y" * 5000]})
+    new = Chain(face, "new").put({"log": ["y" * LARGE_SIZE]})
     rows = face.list(None)
     assert [row.config for row in rows] == [new, old]
     assert [row.checkpoint["channel_values"] for row in rows] == [
-        {"log": ["y" * 5000]},
+        {"log": ["y" * LARGE_SIZE]},
         OLD_VALUES,
     ]
 

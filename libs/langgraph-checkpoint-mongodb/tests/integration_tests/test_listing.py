@@ -21,6 +21,7 @@ from pymongo.monitoring import (
 from langgraph.checkpoint.mongodb import MongoDBSaver
 from tests.face import Face, MakeFace
 from tests.support import (
+    LARGE_SIZE,
     MB,
     Chain,
     Command,
@@ -96,8 +97,8 @@ def test_a_thread_is_listed_newest_first(face: Face) -> None:
 def test_rows_are_what_get_tuple_answers(face: Face) -> None:
     chain = Chain(face)
     for number in range(3):
-        config = chain.put({"small": number, "large": bytes([number]) * 5000})
-        face.put_writes(config, [("small", number + 1), ("large", bytes(5000))], "task")
+        config = chain.put({"small": number, "large": bytes([number]) * LARGE_SIZE})
+        face.put_writes(config, [("small", number + 1), ("large", bytes(LARGE_SIZE))], "task")
     rows = face.list(thread())
     assert rows == [face.get_tuple(row.config) for row in rows]
 
@@ -231,7 +232,7 @@ def test_more_than_a_page_is_listed_whole_and_in_order(face: Face, database: Dat
 
 def multiply(face: Face, database: Data, count: int) -> list[str]:
     """Make a thread of so many checkpoints; their ids, newest first."""
-    Chain(face).put({"a": "x" * 5000})
+    Chain(face).put({"a": "x" * LARGE_SIZE})
     document = database["checkpoints"].find_one_and_delete({})
     assert document is not None
     del document["_id"]
@@ -357,7 +358,7 @@ def test_metadata_with_numbers_as_keys_comes_back(face: Face) -> None:
 
 
 def test_fields_that_others_add_to_documents_are_ignored(face: Face, database: Data) -> None:
-    config = Chain(face).put({"a": "x" * 5000})
+    config = Chain(face).put({"a": "x" * LARGE_SIZE})
     face.put_writes(config, [("a", 1)], "task")
     before = face.get_tuple(config)
     for name in database.list_collection_names():

@@ -10,11 +10,11 @@ from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaverError
 from tests.face import Face, MakeFace
-from tests.support import MB, Chain, CommandCounter, thread, values_of
+from tests.support import LARGE_SIZE, MB, Chain, CommandCounter, thread, values_of
 
 Data = Database[dict[str, Any]]
 
-LARGE = b"v" * 5000
+LARGE = b"v" * LARGE_SIZE
 
 
 def lose(database: Data, **query: Any) -> int:

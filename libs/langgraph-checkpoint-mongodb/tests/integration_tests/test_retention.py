@@ -571,6 +571,7 @@ def test_it_copies_on_a_client_that_knows_no_merge(make: MakeThread) -> None:
             self.saver, self.kind = saver, "sync"
 
         put, put_writes, list = saver.put, saver.put_writes, saver.list
+        get_next_version = saver.get_next_version
 
     face: Any = OnMongomock()
     make(face, client["checkpointing_db"])

@@ -30,7 +30,8 @@ from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from tests.face import Face
-from tests.support import checkpoint, thread
+from tests.hypothesis_profile import examples
+from tests.support import Chain, checkpoint, thread
 
 COUNTERS = "counters_since_delta_snapshot"
 Key = tuple[str, str, str]
@@ -274,7 +275,7 @@ def test_a_saver_does_what_its_model_does(face: Face) -> None:
     run_state_machine_as_test(
         bound,
         settings=settings(
-            max_examples=12,
+            max_examples=examples(12),
             stateful_step_count=25,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),
@@ -304,41 +305,30 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         """Put, now and then on what another has put."""
-        config = thread(self._thread_id)
-        values: dict[str, Any] = {}
-        versions: dict[str, Any] = {}
+        chain = Chain(self._saver, self._thread_id)
         while not self._ended.wait(0.01):
             try:
-                looks = not values or self._random.random() < 0.2
+                looks = not chain.values or self._random.random() < 0.2
                 if looks and (found := self._saver.get_tuple(thread(self._thread_id))):
-                    config = found.config
-                    values = dict(found.checkpoint["channel_values"])
-                    versions = dict(found.checkpoint["channel_versions"])
-                config, values, versions = self._put(config, values, versions)
+                    chain.go_on_from(found)
+                self._put(chain)
             except MissingChannelValueError as error:
                 # The thread is just being deleted: begin it anew.
                 self.failed.append(error)
-                config, values, versions = thread(self._thread_id), {}, {}
+                chain = Chain(self._saver, self._thread_id)
             except Exception as error:
                 self.wrong.append(error)
                 return
 
-    def _put(self, config: RunnableConfig, values: Any, versions: Any) -> Any:
+    def _put(self, chain: Chain) -> None:
         new: dict[str, Any] = {"n": self._random.randrange(1000)}
-        if not values or self._random.random() < 0.3:
+        if not chain.values or self._random.random() < 0.3:
             new["large"] = f"{self._random.randrange(1000)} " * INLINE_VALUE_BYTES
-        if not values:
+        if not chain.values:
             new["constant"] = "c" * 2 * INLINE_VALUE_BYTES
-        now = {name: self._saver.get_next_version(versions.get(name)) for name in new}
-        values, versions = {**values, **new}, {**versions, **now}
-        stored = checkpoint(values, versions)
-        metadata: Any = {
-            "source": "loop",
-            "run_id": f"{self._thread_id} {self._random.choice('ab')}",
-        }
-        config = self._saver.put(config, stored, metadata, now)
-        self.acknowledged[stored["id"]] = values
-        return config, values, versions
+        run_id = f"{self._thread_id} {self._random.choice('ab')}"
+        config = chain.put(new, metadata={"run_id": run_id})
+        self.acknowledged[config["configurable"]["checkpoint_id"]] = dict(chain.values)
 
     def stop(self) -> None:
         """Let the put that is under way end, and no other begin."""

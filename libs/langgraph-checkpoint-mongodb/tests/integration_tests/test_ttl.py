@@ -21,6 +21,7 @@ from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
 from tests.face import Face, MakeFace
 from tests.integration_tests.tampering import again
 from tests.support import (
+    LARGE_SIZE,
     Chain,
     CommandCounter,
     checkpoint,
@@ -34,7 +35,7 @@ Data = Database[dict[str, Any]]
 
 COLLECTIONS = {"checkpoints", "checkpoint_writes", "checkpoint_channel_values"}
 TTL = 3600
-LARGE = b"v" * 5000
+LARGE = b"v" * LARGE_SIZE
 
 
 def ttl_of(database: Data) -> dict[str, list[int]]:
@@ -257,7 +258,7 @@ def test_the_server_removes_what_is_over_and_keeps_what_is_in_use(
     chain.put({"a": LARGE})
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        config = chain.put({"b": chain.step})
+        config = chain.put({"b": chain.number})
         assert values_of(face, config) == chain.values
         if not any(database[name].count_documents({"thread_id": "over"}) for name in COLLECTIONS):
             break

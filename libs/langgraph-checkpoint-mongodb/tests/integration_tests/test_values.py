@@ -16,8 +16,9 @@ from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import _plan
 from tests.face import Face, MakeFace
+from tests.hypothesis_profile import examples
 from tests.integration_tests.values import MESSAGES, VALUES, described, drawn
-from tests.support import checkpoint, contents, thread
+from tests.support import LARGE_SIZE, checkpoint, contents, thread
 
 VERSION = f"{1:032d}.{1:016d}"
 CHANNELS = [
@@ -42,7 +43,9 @@ numbers = itertools.count()
 Saver = Face | InMemorySaver
 Use = Callable[[Saver, Any], Any]
 # Each example has a thread of its own, so one database serves all of them.
-drawing = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+drawing = settings(
+    max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def new_thread() -> RunnableConfig:
@@ -274,5 +277,5 @@ def test_a_listing_can_be_filtered_by_any_key(face: Face, key: str) -> None:
 def test_with_a_pickle_fallback_more_values_come_back(make_face: MakeFace) -> None:
     face = make_face(serde=JsonPlusSerializer(pickle_fallback=True))
     values = {name: VALUES[name] for name in ("complex", "fraction", "class", "function")}
-    values["large"] = [1j] * 5000
+    values["large"] = [1j] * LARGE_SIZE
     assert stored(face, put(face, values)).checkpoint["channel_values"] == values

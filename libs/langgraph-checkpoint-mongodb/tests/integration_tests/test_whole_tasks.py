@@ -15,6 +15,7 @@ from pymongo.errors import AutoReconnect
 
 from langgraph.checkpoint.mongodb._pending import counting
 from tests.face import Face, MakeFace
+from tests.hypothesis_profile import examples
 from tests.integration_tests.conftest import FailCommand
 from tests.support import (
     Chain,
@@ -204,7 +205,7 @@ attempts = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(attempts, st.randoms())
 def test_what_counts_is_one_whole_attempt_or_nothing(drawn: list[Any], random: Any) -> None:
     documents: list[dict[str, Any]] = []

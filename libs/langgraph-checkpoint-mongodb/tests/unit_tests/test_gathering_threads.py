@@ -18,6 +18,7 @@ from langgraph.checkpoint.mongodb import _gathering
 from langgraph.checkpoint.mongodb._documents import Document
 from langgraph.checkpoint.mongodb._gathering import SyncGathering
 from langgraph.checkpoint.mongodb._port import Role
+from tests.hypothesis_profile import examples
 from tests.unit_tests.keyed_server import Server, document, is_right
 
 # Longer than a test takes, unless something waits for ever.
@@ -344,7 +345,7 @@ def test_an_interrupt_while_the_server_works_does_not_hold_up_those_that_come_la
     assert near.server.sent == [[1], [2, 3]]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4), min_size=1, max_size=6),
     st.sets(st.integers(0, 5)),

@@ -12,7 +12,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.mongodb._bundle import Bundle
 from langgraph.checkpoint.mongodb._growing import Group, Growth
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint, unpack_checkpoint
-from tests.support import checkpoint
+from tests.support import LARGE_SIZE, checkpoint
 from tests.unit_tests.strategies import CODEC, names, texts, values, versions
 
 groups = st.builds(Group, st.integers(1, 9), st.integers(0, 2**32), st.binary(max_size=10))
@@ -78,7 +78,7 @@ def test_what_is_not_cut_costs_nothing() -> None:
 
 
 def test_channel_values_beside_the_inline_ones_are_left_out() -> None:
-    given_ = checkpoint({"large": "x" * 5000, "small": 1}, {"large": "1", "small": "1"})
+    given_ = checkpoint({"large": "x" * LARGE_SIZE, "small": 1}, {"large": "1", "small": "1"})
     assert repacked(given_, {"small": 1})["channel_values"] == {"small": 1}
 
 

@@ -28,6 +28,7 @@ from langgraph.checkpoint.mongodb._plan import (
     Plan,
     Planner,
 )
+from tests.hypothesis_profile import examples
 from tests.support import checkpoint
 from tests.unit_tests.strategies import (
     CODEC,
@@ -118,7 +119,7 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
 
 # A step is large to draw.
 def a_step(test: Callable[[dict[str, Any]], None]) -> Callable[[], None]:
-    return settings(max_examples=50)(given(steps())(test))
+    return settings(max_examples=examples(50))(given(steps())(test))
 
 
 def still_held(step: dict[str, Any], channel: str) -> bool:

@@ -23,7 +23,7 @@ from langgraph.checkpoint.mongodb._port import Call, Role, run
 from langgraph.checkpoint.mongodb._queries import list_query
 from langgraph.checkpoint.mongodb._reading import Found, get_tuple, list_page, query_of
 from langgraph.checkpoint.mongodb._whole import whole_fields
-from tests.support import checkpoint, thread
+from tests.support import Chain, checkpoint, thread
 from tests.unit_tests.scripted import ScriptedPort
 from tests.unit_tests.strategies import CODEC
 from tests.unit_tests.threads import mongomock_saver
@@ -190,18 +190,14 @@ def test_a_prune_after_a_newer_checkpoint_does_not_hide_the_thread_from_a_reader
 ) -> None:
     saver = mongomock_saver()
 
-    def put(config: RunnableConfig, id_: str) -> RunnableConfig:
-        versions = {"docs": saver.get_next_version(None)}
-        made = checkpoint({"docs": id_ * 100_000}, versions, id=id_)
-        return saver.put(config, made, {}, versions)
-
-    first = put(thread("t"), "1")
+    chain = Chain(saver)
+    chain.put({"docs": "1" * 100_000}, id="1")
     find = saver._port.find
 
     async def find_after_a_step(role: Role, *args: Any, **options: Any) -> list[Document]:
         if role == "values":
             monkeypatch.undo()
-            put(first, "2")
+            chain.put({"docs": "2" * 100_000}, id="2")
             saver.prune(["t"])
         return await find(role, *args, **options)
 
