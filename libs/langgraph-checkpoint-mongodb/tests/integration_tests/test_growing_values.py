@@ -390,8 +390,9 @@ def test_a_put_that_is_repeated_stores_no_piece_twice(face: Face, database: Data
     chain.put({"messages": [*values["messages"], message(50, 4000)]}, id="1fff")
     before = contents(database)
     again = Chain(face.fresh(), config=config)
-    again.values, again.versions, again.step = values, versions, chain.step - 1
-    again.face.saver.get_next_version = lambda *_: chain.versions["messages"]  # type: ignore[method-assign] # the version that the first put had
+    again.values, again.versions, again.number = values, versions, chain.number - 1
+    saver: Any = again.face.saver
+    saver.get_next_version = lambda *_: chain.versions["messages"]
     again.put({"messages": chain.values["messages"]}, id="1fff")
     assert contents(database).keys() == before.keys()
     assert len(contents(database)["checkpoint_channel_values"]) == len(

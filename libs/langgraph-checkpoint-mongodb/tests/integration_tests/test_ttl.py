@@ -443,7 +443,7 @@ def test_a_delta_channel_of_a_checkpoint_that_waits_does_not_expire(
 
 def subgraph_step(face: Face, caller: RunnableConfig, chain: Chain) -> RunnableConfig:
     parents = {"": caller["configurable"]["checkpoint_id"]}
-    return chain.put({"n": chain.step}, metadata={"parents": parents})
+    return chain.put({"n": chain.number}, metadata={"parents": parents})
 
 
 def test_steps_of_a_subgraph_renew_the_calling_checkpoint_seldom(
