@@ -43,16 +43,15 @@ def shorten_old(
                 name = part(part(call, "function"), "name") or part(call, "name")
                 names[call_id(call)] = name
         elif fact.role in RESULTS:
-            tools: set[Any] = {names.get(answer) for answer in fact.answers} | {
-                field(messages[i], "name")
-            }
+            own = field(messages[i], "name")
+            tools: Collection[Any] = [own, *(names.get(answer) for answer in fact.answers)]
             found.append((i, tools))
         elif media_in(messages[i]):
             found.append((i, ()))
     old = found[: max(0, len(found) - keep)]
     copies: dict[int, Any] = {}
-    for i, tools in old:
-        if i < seen and not set(tools) & set(exclude):
+    for i, called in old:
+        if i < seen and not set(called) & set(exclude):
             shortened = _shorter(messages[i], whole=facts[i].role in RESULTS)
             if shortened is not None:
                 copies[i] = shortened

@@ -108,13 +108,32 @@ def _dict_like(
         return {"lc": 1, "type": "constructor", "id": path, "kwargs": body}
     if "content" not in nearest and isinstance(nearest.get("data"), Mapping):
         return {"type": role, "data": {"content": message.get("content"), "type": role, "id": id_}}
-    if "role" not in nearest and "type" in nearest and "role" in body:
+    speakers = [m for m in neighbours if isinstance(m, Mapping) and m.get("role")]
+    if not speakers and "type" in nearest and "role" in body:
         del body["role"]
         return {"type": role, **body}
     says = {m.get("role") for m in neighbours if isinstance(m, Mapping)}
     if "role" in body and says & set(_OPENAI_ROLES.values()):
         body["role"] = _OPENAI_ROLES.get(role, body["role"])
+    if speakers and isinstance(body.get("content"), str):
+        _say_as(body, speakers)
     return body
+
+
+def _say_as(body: dict[str, Any], speakers: Sequence[Mapping[str, Any]]) -> None:
+    """Write a text as Gemini's parts or Bedrock's blocks where the messages around it have them."""
+    text = {"text": body["content"]}
+    if all("parts" in m and "content" not in m for m in speakers):
+        del body["content"]
+        body["parts"] = [text]
+        if any(m["role"] == "model" for m in speakers) and role_of(body) == AI:
+            body["role"] = "model"
+        return
+    contents = [m.get("content") for m in speakers]
+    if all(isinstance(c, (list, tuple)) for c in contents):
+        blocks = [block for c in contents if c for block in c]
+        if all(isinstance(block, Mapping) and "type" not in block for block in blocks):
+            body["content"] = [text]
 
 
 def _object_like(message: Mapping[str, Any], neighbours: Sequence[Any], id_: str) -> Any:
