@@ -20,8 +20,8 @@ from .window import Apart, Limits, select, settled
 
 logger = logging.getLogger(__name__)
 
-LEAST_READ = 64
-"""How many messages of the end to read at first."""
+LEAST_READ = 16
+"""How many messages of the end to read at first, beside as many as may stay."""
 
 
 @dataclass
@@ -183,7 +183,7 @@ class Shortener:
         if whole or (config.max_tokens is not None and self._tally.takes_list):
             size = len(messages)
         else:
-            size = max(LEAST_READ, 2 * limits.high[0]) if config.counts_messages else LEAST_READ
+            size = LEAST_READ + (limits.high[0] if config.counts_messages else 0)
         draft = _Draft(messages, limits, len(messages))
         while True:
             start = max(0, len(messages) - size)
