@@ -226,6 +226,10 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(ValueError, match="has checkpoints"):
                 self.face.copy_thread(self.prefix + t, f"{self.prefix}copy")
             return
+        if not any(key[0] == t for key in self.model):
+            with pytest.raises(ValueError, match="has no checkpoints"):
+                self.face.copy_thread(self.prefix + t, f"{self.prefix}copy")
+            return
         self.face.copy_thread(self.prefix + t, f"{self.prefix}copy")
         for key, stored in [*self.model.items()]:
             if key[0] == t:
@@ -403,7 +407,11 @@ class Beside:
     def copy(self) -> None:
         before = self.acknowledged()
         target = f"{self.thread_id} copy {next(self.copies)}"
-        self.saver.copy_thread(self.thread_id, target)
+        try:
+            self.saver.copy_thread(self.thread_id, target)
+        except ValueError:  # It was deleted, and has not begun anew.
+            assert self.deleted
+            return
         stored = self.saver.list(thread(self.thread_id))
         copied = self.check(target)
         assert {row.checkpoint["id"] for row in stored} & before.keys() <= copied
