@@ -66,8 +66,8 @@ async def copy_thread(call: Call, source: str, target: str) -> None:
             await _check_sizes(call, role, query, changes[role])
     token = object_id(at)
     try:
-        await _claim(call, source, target, token)
-        await _clear(call, graph, target, token)
+        again = await _claim(call, source, target, token)
+        await _clear(call, graph if again else None, target, token)
         for role, queries in copies:
             for query in queries:
                 await _copy(call, role, query, changes[role])
@@ -83,8 +83,11 @@ def _marker_query(target: str) -> Document:
     return {"thread_id": target, "checkpoint_ns": "", "channel": COPY_CHANNEL, "version": ""}
 
 
-async def _claim(call: Call, source: str, target: str, token: ObjectId) -> None:
+async def _claim(call: Call, source: str, target: str, token: ObjectId) -> bool:
     """Claim a target: one copy at a time is made to it.
+
+    Returns:
+        Whether another copy had claimed it, and failed.
 
     Raises:
         ValueError: Another copy is at it.
@@ -92,24 +95,32 @@ async def _claim(call: Call, source: str, target: str, token: ObjectId) -> None:
     claim = {**_marker_query(target), "claim": token}
     marker = {**claim, "source": source, "type": "null", "value": b""}
     if not await call.io.insert("values", [marker]):
-        return
+        return False
     # Of a copy that failed in this process, or of one that was ended by a crash.
     failed = {"$in": list(call.io.memory.failed_copies)}
     free: Document = {"$or": [{"claim": failed}, {"claim": {"$lt": await long_ago(call)}}]}
     taken = {"$set": {"claim": token, "source": source}}
     if await call.io.update_many("values", {**_marker_query(target), **free}, taken):
-        return
+        return True
     raise ValueError(
         f"Cannot copy to thread {target!r}: another copy to it is being made. If it was ended by a "
         "crash, try again in an hour, or delete the thread first."
     )
 
 
-async def _clear(call: Call, graph: Graph, target: str, token: ObjectId) -> None:
-    """Remove what a copy has left that failed half way; refuse a target with anything else."""
+async def _clear(call: Call, graph: Graph | None, target: str, token: ObjectId) -> None:
+    """Remove what a copy has left that failed half way; refuse a target with anything else.
+
+    Args:
+        call: What the call works with.
+        graph: The source, of which another copy may have left a part; None if none did.
+        target: The target.
+        token: The claim on it.
+    """
     found = await call.io.find("checkpoints", {"thread_id": target}, KEY_FIELDS, fresh=True)
     keys = set(map(key_of, found))
-    if not {key._replace(thread_id=graph.thread_id) for key in keys} <= graph.keys():
+    copied = graph.keys() if graph else set()
+    if not {key.checkpoint_id for key in keys} <= {key.checkpoint_id for key in copied}:
         await call.io.delete("values", {**_marker_query(target), "claim": token})
         raise ValueError(
             f"Cannot copy to thread {target!r}: it has checkpoints. Delete it first, or choose "

@@ -156,9 +156,10 @@ class Listing:
         )
         if not all_of_them:
             last = _writes_order(key_of(documents[-1]))
-            found = found[: _count_until(found, last)] or found[:1]
-            if _writes_order(found[0].key) >= last:
-                return await read_writes(self.call, [found[0].key]), found
+            whole = found[: _count_until(found, last)]
+            if not whole:
+                return await read_writes(self.call, [found[0].key]), found[:1]
+            found = whole
         return group_writes(documents), found
 
 
