@@ -21,7 +21,8 @@ from pymongo.read_concern import ReadConcern
 from langgraph.checkpoint.mongodb import _driver as driver
 from langgraph.checkpoint.mongodb._clock import clock_of, object_id, wall_time
 from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._gathering import AsyncGathering, get_timeout
+from langgraph.checkpoint.mongodb._forks import ForkSafeLock
+from langgraph.checkpoint.mongodb._gathering import Gathering, get_timeout
 from langgraph.checkpoint.mongodb._memory import Memory
 from langgraph.checkpoint.mongodb._port import Role, Update, Updated
 from langgraph.checkpoint.mongodb._queries import ALL_FIELDS
@@ -58,12 +59,20 @@ class AsyncPort:
             driver.with_plain_codec(collections) if self._native else dict(collections)
         )
         self._joins = self._native
-        self._gathering = AsyncGathering(self._insert)
+        self._gathering = Gathering(self._insert)
         self._limit: int | None = None
         self._clock = clock_of(database.client)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.ready = False
         self.setting_up = asyncio.Lock()
+        self._binding = ForkSafeLock()
+
+    def bind(self, loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop | None:
+        """Belong to an event loop, unless to one already that is not closed; return which."""
+        with self._binding:
+            if self.loop is None or self.loop.is_closed():
+                self.loop, self.setting_up = loop, asyncio.Lock()
+            return self.loop
 
     async def find(
         self,
@@ -142,7 +151,7 @@ class AsyncPort:
         try:
             await collection.insert_many(documents, ordered=False)
         except BulkWriteError as error:
-            return driver.duplicates(error)
+            return driver.duplicates(role, error)
         return []
 
     async def update(self, role: Role, updates: Sequence[Update]) -> Updated:
@@ -152,7 +161,7 @@ class AsyncPort:
             try:
                 bulk = await collection.bulk_write(driver.as_operations(updates))
             except BulkWriteError as error:
-                return driver.stopped(updates, error)
+                return driver.stopped(role, updates, error)
             return driver.done(updates, bulk)
         inserted = missed = 0
         for one in updates:

@@ -7,6 +7,7 @@ there (`_commit`).
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
     layout_of,
 )
+from langgraph.checkpoint.mongodb._forks import ForkSafeLock
 from langgraph.checkpoint.mongodb._growing import Growth
 from langgraph.checkpoint.mongodb._ttl import aware
 
@@ -120,6 +122,7 @@ class Planning:
 
     def __init__(self) -> None:
         self.done = threading.Event()
+        self.process = os.getpid()
         self.digests: Mapping[bytes, ManifestEntry] = {}
 
 
@@ -132,7 +135,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.failed_copies: set[ObjectId] = set()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._newest: OrderedDict[tuple[str, str], tuple[str, Parent]] = OrderedDict()
         self._entries = 0
         self._layouts: OrderedDict[str, int] = OrderedDict()
@@ -150,8 +153,9 @@ class Memory:
             self._planning.pop(key, None)
 
     def planned(self, key: CheckpointKey) -> Planning | None:
-        """The put of this checkpoint that is under way."""
-        return self._planning.get(key)
+        """The put of this checkpoint that is under way in this process."""
+        planning = self._planning.get(key)
+        return planning if planning and planning.process == os.getpid() else None
 
     def parent(self, key: CheckpointKey) -> Parent | None:
         """What is known of one checkpoint, None when it is not the newest one seen."""

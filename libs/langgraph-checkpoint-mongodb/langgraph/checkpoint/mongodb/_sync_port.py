@@ -19,7 +19,7 @@ from pymongo.read_concern import ReadConcern
 from langgraph.checkpoint.mongodb import _driver as driver
 from langgraph.checkpoint.mongodb._clock import clock_of, object_id, wall_time
 from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._gathering import SyncGathering, get_timeout
+from langgraph.checkpoint.mongodb._gathering import get_timeout
 from langgraph.checkpoint.mongodb._memory import Memory
 from langgraph.checkpoint.mongodb._port import Role, Update, Updated
 from langgraph.checkpoint.mongodb._queries import ALL_FIELDS
@@ -42,7 +42,6 @@ class SyncPort:
             driver.with_plain_codec(collections) if self._native else dict(collections)
         )
         self._joins = self._native
-        self._gathering = SyncGathering(self._insert)
         self._limit: int | None = None
         self._clock = clock_of(database.client)
 
@@ -116,9 +115,6 @@ class SyncPort:
             at = await self.now()
             for document in documents:
                 document.setdefault("_id", object_id(at))
-        return self._gathering.insert(role, documents)
-
-    def _insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         collection = self._collections[role]
         if len(documents) == 1:  # Spares the machinery of a bulk.
             try:
@@ -129,7 +125,7 @@ class SyncPort:
         try:
             collection.insert_many(documents, ordered=False)
         except BulkWriteError as error:
-            return driver.duplicates(error)
+            return driver.duplicates(role, error)
         return []
 
     async def update(self, role: Role, updates: Sequence[Update]) -> Updated:
@@ -139,7 +135,7 @@ class SyncPort:
             try:
                 bulk = collection.bulk_write(driver.as_operations(updates))
             except BulkWriteError as error:
-                return driver.stopped(updates, error)
+                return driver.stopped(role, updates, error)
             return driver.done(updates, bulk)
         inserted = missed = 0
         for one in updates:

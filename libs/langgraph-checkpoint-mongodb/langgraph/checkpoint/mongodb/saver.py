@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from pymongo import AsyncMongoClient, MongoClient
+from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.database import Database
 
@@ -28,7 +28,12 @@ from langgraph.checkpoint.mongodb import (
     _setup,
     _writing,
 )
-from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
+from langgraph.checkpoint.mongodb._base import (
+    SaverBase,
+    checked_client,
+    checked_limit,
+    collection_names,
+)
 from langgraph.checkpoint.mongodb._documents import Document
 from langgraph.checkpoint.mongodb._listing import Listing
 from langgraph.checkpoint.mongodb._port import run
@@ -66,7 +71,9 @@ class MongoDBSaver(SaverBase):
             use keeps its newest checkpoints; those from which a `DeltaChannel` is rebuilt
             must be younger than it. Changing it changes the existing indexes.
         serde: The serializer of everything stored; LangGraph's own by default.
-        channel_values_collection_name: The collection of channel values.
+        channel_values_collection_name: The collection of channel values. None follows the
+            first: `checkpoint_channel_values` for `checkpoints`, else its name with
+            `_channel_values` after it.
         create_indexes: False where the indexes are there already, made by a saver whose
             user may create them. The unique ones must be there.
         **ignored: Unknown arguments are ignored, as older releases did, and logged.
@@ -81,8 +88,9 @@ class MongoDBSaver(SaverBase):
         serde: The serializer.
 
     Raises:
-        TypeError: `client` is an `AsyncMongoClient`.
-        ValueError: `ttl` is not a positive whole number of seconds.
+        TypeError: `client` is no `MongoClient`.
+        ValueError: `ttl` is not a positive whole number of seconds, two collections have one
+            name, or the client does not acknowledge writes.
         pymongo.errors.PyMongoError: The server cannot be reached, or refuses a unique
             index.
 
@@ -113,23 +121,33 @@ class MongoDBSaver(SaverBase):
         ttl: int | None = None,
         serde: SerializerProtocol | None = None,
         *,
-        channel_values_collection_name: str = "checkpoint_channel_values",
+        channel_values_collection_name: str | None = None,
         create_indexes: bool = True,
         **ignored: Any,
     ) -> None:
-        if isinstance(client, (AsyncMongoClient, str)):
-            raise TypeError(
-                "MongoDBSaver works on pymongo.MongoClient; for an AsyncMongoClient use "
-                "langgraph.checkpoint.mongodb.AsyncMongoDBSaver, for a connection string "
-                "MongoDBSaver.from_conn_string."
-            )
+        checked_client(
+            client,
+            MongoClient,
+            "MongoDBSaver",
+            "For an AsyncMongoClient use AsyncMongoDBSaver, for a connection string "
+            "MongoDBSaver.from_conn_string.",
+        )
+        names = collection_names(
+            client,
+            db_name,
+            {
+                "checkpoints": checkpoint_collection_name,
+                "writes": writes_collection_name,
+                "values": channel_values_collection_name,
+            },
+        )
         super().__init__(ttl=ttl, serde=serde, ignored=ignored)
         _append_client_metadata(client)
         self.client = client
         self.db = client[db_name]
-        self.checkpoint_collection = self.db[checkpoint_collection_name]
-        self.writes_collection = self.db[writes_collection_name]
-        self.channel_values_collection = self.db[channel_values_collection_name]
+        self.checkpoint_collection = self.db[names["checkpoints"]]
+        self.writes_collection = self.db[names["writes"]]
+        self.channel_values_collection = self.db[names["values"]]
         self._port = SyncPort(
             self.db,
             {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
 from langgraph.checkpoint.base import CheckpointMetadata
@@ -15,7 +15,16 @@ from langgraph.checkpoint.mongodb.errors import OldMetadataError
 
 __all__ = ["DRIVER_METADATA", "dumps_metadata", "loads_metadata"]
 
-DRIVER_METADATA = DriverInfo(name="Langgraph", version=version("langgraph-checkpoint-mongodb"))
+
+def _version() -> str | None:
+    # An application that is frozen may come without the package's metadata.
+    try:
+        return version("langgraph-checkpoint-mongodb")
+    except PackageNotFoundError:
+        return None
+
+
+DRIVER_METADATA = DriverInfo(name="Langgraph", version=_version())
 
 # BSON nests at most 100 levels, and the document around the metadata takes some.
 _MAX_NATIVE_DEPTH = 60
