@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaverError
+from langgraph.checkpoint.mongodb import (
+    DamagedCheckpointError,
+    MissingChannelValueError,
+    MongoDBSaverError,
+)
 from tests.face import Face, MakeFace
 from tests.support import LARGE_SIZE, MB, Chain, CommandCounter, thread, values_of
 
@@ -168,3 +172,36 @@ def test_a_put_that_repeats_a_lost_value_restores_it(face: Face, database: Data)
     lose(database)
     config = chain.put({"docs": LARGE})
     assert values_of(face, config) == {"docs": LARGE}
+
+
+TAMPERED: list[dict[str, Any]] = [
+    {"parts": 20_000_000},
+    {"parts": -1},
+    {"parts": "many"},
+    {"size": -5},
+    {"size": 10**9},
+    {"size": "large"},
+    {"channel": 5},
+    {"version": None},
+    {"pieces": b"\1\2\3"},
+    {"pieces": "text"},
+    {"snapshot": "yes"},
+    {"stored_part": 1.5},
+]
+
+
+@pytest.mark.parametrize("change", TAMPERED, ids=str)
+def test_a_manifest_that_was_tampered_with_ends_in_a_clear_error(
+    face: Face, database: Data, change: dict[str, Any]
+) -> None:
+    chain = Chain(face)
+    first = chain.put({"n": 1})
+    chain.put({"docs": LARGE})
+    fields = {f"channels.0.{name}": value for name, value in change.items()}
+    database["checkpoints"].update_one(
+        {"checkpoint_id": chain.config["configurable"]["checkpoint_id"]}, {"$set": fields}
+    )
+    for read in (face.fresh().get_tuple, face.fresh().list):
+        with pytest.raises(DamagedCheckpointError, match="is damaged"):
+            read(thread())
+    assert values_of(face.fresh(), first) == {"n": 1}

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, cast
 
 from langgraph.checkpoint.mongodb._codec import Typed, document_size
-from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
+from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError, UnknownLayoutError
 
 __all__ = [
     "COPY_CHANNEL",
@@ -151,8 +151,17 @@ class ManifestEntry:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ManifestEntry:
-        """Read an entry back; what a later release of this layout may add is ignored."""
+        """Read an entry back; what a later release of this layout may add is ignored.
+
+        Raises:
+            DamagedCheckpointError: It is not one that this library has written.
+        """
         given = {name: document[name] for name in _ENTRY_FIELDS if name in document}
+        wrong = [name for name, value in given.items() if not _is_possible(name, value)]
+        if wrong or not given.keys() >= {"channel", "version", "size"}:
+            raise DamagedCheckpointError(
+                "", f"the manifest entry of channel {given.get('channel')!r} has {wrong or 'gaps'}"
+            )
         if "pieces" in given:
             given["pieces"] = struct.unpack(f"<{len(given['pieces']) // 4}I", given["pieces"])
         return cls(**given)
@@ -162,6 +171,21 @@ WHOLE = 0
 """Among the numbers of pieces: the document without `part`, a whole serialization."""
 
 _ENTRY_FIELDS = tuple(field.name for field in fields(ManifestEntry))
+
+# A graph's input of 16 GB would have as many parts.
+_MOST_PARTS = 65536
+
+
+def _is_possible(name: str, value: Any) -> bool:
+    """Whether a field of a manifest entry holds what it can hold."""
+    if name in ("channel", "version", "channel_version", "stored_channel"):
+        return isinstance(value, str)
+    if name == "snapshot":
+        return isinstance(value, bool)
+    if name == "pieces":
+        return isinstance(value, bytes) and len(value) % 4 == 0
+    at_most = _MOST_PARTS if name in ("parts", "stored_part") else 2**63
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= at_most
 
 
 def layout_of(document: Mapping[str, Any]) -> int:

@@ -32,6 +32,7 @@ from langgraph.checkpoint.mongodb._reading import (
     read_writes,
 )
 from langgraph.checkpoint.mongodb.errors import (
+    DamagedCheckpointError,
     MissingChannelValueError,
     MongoDBSaverError,
     OldMetadataError,
@@ -76,7 +77,7 @@ class Listing:
         self._size = _PAGE
         self._resume: Resume | None = None
         self._known: Mapping[ValueKey, Document] = {}
-        self._damaged: MissingChannelValueError | None = None
+        self._damaged: MongoDBSaverError | None = None
         self._unreadable: MongoDBSaverError | None = None
         self.ended = most == 0
 
@@ -107,6 +108,7 @@ class Listing:
 
         Raises:
             MissingChannelValueError: The next checkpoint lacks a value.
+            DamagedCheckpointError: Its manifest cannot be.
             UnknownLayoutError: All are listed but for some that a newer release wrote.
             OldMetadataError: The same, of a release before 0.2.2.
         """
@@ -125,6 +127,9 @@ class Listing:
                 found.append(Found.of(document))
             except (UnknownLayoutError, OldMetadataError) as error:
                 self._unreadable = self._unreadable or error
+            except DamagedCheckpointError as error:
+                self._damaged = error
+                break
         return found
 
     async def _complete(self, found: list[Found]) -> list[Found]:

@@ -28,6 +28,7 @@ from langgraph.checkpoint.mongodb._documents import (
 from langgraph.checkpoint.mongodb._forks import ForkSafeLock
 from langgraph.checkpoint.mongodb._growing import Growth
 from langgraph.checkpoint.mongodb._ttl import aware
+from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError
 
 __all__ = ["Life", "Memory", "Parent", "Planning"]
 
@@ -82,8 +83,12 @@ class Parent:
 
         Raises:
             UnknownLayoutError: A newer release wrote it.
+            DamagedCheckpointError: Its manifest is not one that this library has written.
         """
-        entries = [ManifestEntry.from_document(entry) for entry in document.get("channels", ())]
+        try:
+            entries = [ManifestEntry.from_document(entry) for entry in document.get("channels", ())]
+        except DamagedCheckpointError as error:
+            raise DamagedCheckpointError(document.get("checkpoint_id", ""), error.what) from None
         manifest = {entry.channel: entry for entry in entries}
         return cls(
             layout_of(document),

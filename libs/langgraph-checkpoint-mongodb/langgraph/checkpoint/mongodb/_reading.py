@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
+from langgraph.checkpoint.serde.types import TASKS
 
 from langgraph.checkpoint.mongodb._bundle import BUNDLE, Bundle, load_bundle
 from langgraph.checkpoint.mongodb._codec import Codec, native_metadata
@@ -45,7 +46,7 @@ from langgraph.checkpoint.mongodb._queries import (
     value_queries,
 )
 from langgraph.checkpoint.mongodb._whole import whole_checkpoint
-from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
+from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError, MissingChannelValueError
 
 __all__ = ["Found", "complete", "decode", "fill", "get_tuple"]
 
@@ -337,6 +338,12 @@ def load_value(
 ) -> Any:
     """Deserialize a value that is not cut, whose documents were read."""
     parts = [(stored[one]["type"], stored[one]["value"]) for one in entry.keys(key)]
+    size = sum(len(data) for _, data in parts)
+    if size != entry.size:
+        raise DamagedCheckpointError(
+            key.checkpoint_id,
+            f"it names {entry.size:,} bytes of channel {entry.channel!r}, and {size:,} are stored",
+        )
     return codec.loads(parts[0]) if entry.parts is None else join_parts(codec, parts)
 
 
@@ -417,7 +424,30 @@ def fill_writes(
 
 async def decode(call: Call, found: Found) -> CheckpointTuple:
     """Deserialize a checkpoint that was read whole."""
-    return await call.io.offload(found.size, _decode, call, found)
+    read = await call.io.offload(found.size, _decode, call, found)
+    if layout_of(found.document) != LAYOUT and read.parent_config:
+        await _move_old_sends(call, found, read.checkpoint)
+    return read
+
+
+async def _move_old_sends(call: Call, found: Found, checkpoint: Checkpoint) -> None:
+    """Give a checkpoint of a format before 4 the Sends that its step queued.
+
+    Releases of LangGraph with those formats left them among the pending writes of the parent;
+    later ones look for them in a channel.
+    """
+    if checkpoint.get("v", 1) >= _SENDS_IN_CHANNEL:
+        return
+    parent = found.key._replace(checkpoint_id=found.document["parent_checkpoint_id"])
+    documents = await call.io.find("writes", {**parent.query(), "channel": TASKS}, ALL_FIELDS)
+    if sends := [value for _, _, value in pending_writes(call.codec, documents)]:
+        versions = checkpoint["channel_versions"]
+        checkpoint["channel_values"][TASKS] = sends
+        versions[TASKS] = max(versions.values(), default=1)
+
+
+_SENDS_IN_CHANNEL = 4
+"""The format of checkpoints since which LangGraph keeps queued Sends in a channel."""
 
 
 def _decode(call: Call, found: Found) -> CheckpointTuple:
