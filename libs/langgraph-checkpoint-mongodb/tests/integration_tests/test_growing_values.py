@@ -60,8 +60,18 @@ class Model:
         self.states: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         self.count = 0
 
-    def step(self, parent: int, changes: dict[str, Any], drop: str, run: str) -> None:
-        """Put a checkpoint that follows another; a parent beyond the last is the last."""
+    def step(
+        self, parent: int, changes: dict[str, Any], drop: str, run: str, unknown: str = ""
+    ) -> None:
+        """Put a checkpoint that follows another; a parent beyond the last is the last.
+
+        Args:
+            parent: The place of the other.
+            changes: The channels that the step writes.
+            drop: A channel that it empties, if that has a value.
+            run: Its run.
+            unknown: A channel that the graph does not know, if the step does not write it.
+        """
         place = min(parent, len(self.rows) - 1)
         values, versions = self.states.get(place, ({}, {}))
         ours, theirs = self.rows[place] if self.rows else (thread("t"), thread("t"))
@@ -73,7 +83,8 @@ class Model:
         if drop in values and drop not in changes:
             del values[drop]
         versions = {**versions, **new}
-        stored = checkpoint(values, versions, updated_channels=sorted(new))
+        known = {name: one for name, one in values.items() if name != unknown or name in new}
+        stored = checkpoint(known, versions, updated_channels=sorted(new))
         metadata: Any = {"source": "loop", "step": self.count, "run_id": run}
         self.count += 1
         pair = (
@@ -154,6 +165,7 @@ steps = st.tuples(
     st.integers(0, 30),
     st.dictionaries(st.sampled_from(CHANNELS), edits | a_value(), min_size=1, max_size=3),
     st.sampled_from(["", "a", "b", "c"]),
+    st.sampled_from(["", "", "a", "d", "e"]),
     st.sampled_from(["put", "put", "put", "fresh", "again", "copy", "prune", "rollback"]),
 )
 SERDES = [
@@ -176,14 +188,14 @@ def test_every_checkpoint_reads_as_from_memory(
     def law(drawn: list[Any]) -> None:
         faces[0].delete_thread("t")
         model = Model(faces[0])
-        for number, (parent, drafts, drop, how) in enumerate(drawn):
+        for number, (parent, drafts, drop, unknown, how) in enumerate(drawn):
             at = min(parent, len(model.rows) - 1)
             values, _ = model.states.get(at, ({}, {}))
             changes = {
                 channel: draft(values.get(channel)) if isinstance(draft, Edit) else draft
                 for channel, draft in drafts.items()
             }
-            model.step(parent, changes, drop, f"run{number}")
+            model.step(parent, changes, drop, f"run{number}", unknown)
             if how == "fresh":
                 model.face = faces[1] if model.face is faces[0] else faces[0]
             elif how == "prune":

@@ -9,6 +9,7 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.types import Send
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import UnknownLayoutError
@@ -216,3 +217,34 @@ def test_an_unknown_layout_is_refused(face: Face, database: Data, layout: Any) -
             config["configurable"][name] for name in ("thread_id", "checkpoint_id")
         ]
     assert database["checkpoints"].count_documents({}) == 1
+
+
+def test_sends_that_an_old_format_queued_are_found_in_their_channel(
+    face: Face, database: Data
+) -> None:
+    """LangGraph left them among the parent's writes before checkpoints of format 4."""
+    first = insert_whole(
+        database, thread(), checkpoint({"a": 1}, {"a": 1}, v=2), {"source": "input", "step": -1}
+    )
+    for idx, task in ((1, "b"), (0, "b"), (0, "a")):
+        insert_old_write(
+            database,
+            first,
+            task_id=task,
+            task_path=f"~{task}",
+            idx=idx,
+            channel="__pregel_tasks",
+            value=Send("node", f"{task}{idx}"),
+        )
+    stored = checkpoint({"a": 2}, {"a": 2}, v=2)
+    second = insert_whole(database, first, stored, {"source": "loop", "step": 0})
+    third = insert_whole(
+        database, first, checkpoint({"a": 2}, {"a": 2}), {"source": "loop", "step": 0}
+    )
+    expected = [Send("node", one) for one in ("a0", "b0", "b1")]
+    for found in (face.get_tuple(second), face.list(second)[0]):
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"a": 2, "__pregel_tasks": expected}
+        assert found.checkpoint["channel_versions"] == {"a": 2, "__pregel_tasks": 2}
+    assert values_of(face, third) == {"a": 2}
+    assert values_of(face, first) == {"a": 1}

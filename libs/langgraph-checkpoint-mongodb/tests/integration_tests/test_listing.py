@@ -18,7 +18,12 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
-from langgraph.checkpoint.mongodb import MongoDBSaver
+from langgraph.checkpoint.mongodb import (
+    MissingChannelValueError,
+    MongoDBSaver,
+    OldMetadataError,
+    UnknownLayoutError,
+)
 from tests.face import Face, MakeFace
 from tests.support import (
     LARGE_SIZE,
@@ -389,3 +394,89 @@ def test_checkpoints_put_while_listing_do_not_disturb_it(face: Face, database: D
 
         face.run(listed())
     assert seen == many
+
+
+# ------------------------------------------------------------------ what cannot be read
+
+ALL_OF_T = thread()
+
+
+def test_what_comes_before_a_damaged_checkpoint_is_listed(face: Face, database: Data) -> None:
+    chain = Chain(face)
+    configs = [chain.put({"doc": f"{number}" * 20_000}) for number in range(4)]
+    found = face.get_tuple(configs[1])
+    assert found is not None
+    database["checkpoint_channel_values"].delete_one(
+        {"version": found.checkpoint["channel_versions"]["doc"]}
+    )
+    for filter_ in (None, {"source": "loop"}):
+        rows: list[Any] = []
+        with pytest.raises(MissingChannelValueError):
+            collect(face.fresh(), rows, filter_)
+        assert [row.config for row in rows] == [configs[3], configs[2]]
+        assert [row.config for row in face.list(thread(), limit=2)] == [configs[3], configs[2]]
+
+
+def test_what_a_newer_release_wrote_is_left_out_and_named_at_the_end(
+    face: Face, database: Data
+) -> None:
+    for name in ("a", "b", "c"):
+        Chain(face, name).put({"n": 1})
+    database["checkpoints"].update_one({"thread_id": "b"}, {"$set": {"layout": 3}})
+    for filter_ in (None, {"source": "loop"}):
+        rows: list[Any] = []
+        with pytest.raises(UnknownLayoutError) as caught:
+            collect(face.fresh(), rows, filter_, None)
+        assert [row.config["configurable"]["thread_id"] for row in rows] == ["c", "a"]
+        assert caught.value.thread_id == "b"
+
+
+@pytest.mark.parametrize("method", ["prune", "delete_for_runs"])
+def test_a_thread_of_a_newer_release_does_not_keep_others_from_being_pruned(
+    face: Face, database: Data, method: str
+) -> None:
+    for name in ("a", "b", "c"):
+        chain = Chain(face, name)
+        for run in ("one", "two"):
+            chain.put({"n": 1}, metadata={"run_id": run})
+    database["checkpoints"].update_many({"thread_id": "b"}, {"$set": {"layout": 3}})
+    given = {"prune": ["a", "b", "c"], "delete_for_runs": ["one"]}[method]
+    with pytest.raises(UnknownLayoutError, match="'b'"):
+        getattr(face, method)(given)
+    assert [len(face.list(thread(name))) for name in ("a", "c")] == [1, 1]
+    assert database["checkpoints"].count_documents({"thread_id": "b"}) == 2
+
+
+def test_what_a_release_before_0_2_2_wrote_is_told_with_the_script_to_run(
+    face: Face, database: Data
+) -> None:
+    for name in ("a", "c"):
+        Chain(face, name).put({"n": 1})
+    old = insert_whole(database, thread("b"), checkpoint({"n": 1}, {"n": 1}), {"source": "loop"})
+    database["checkpoints"].update_one(
+        {"thread_id": "b"}, {"$set": {"metadata": {"source": b'"loop"', "step": b"1"}}}
+    )
+    with pytest.raises(OldMetadataError, match=r"0\.2\.2.*migrate_checkpoints_to_typed_metadata"):
+        face.get_tuple(old)
+    rows: list[Any] = []
+    with pytest.raises(OldMetadataError):
+        collect(face, rows, None, None)
+    assert sorted(row.config["configurable"]["thread_id"] for row in rows) == ["a", "c"]
+    assert len(face.list(None, filter={"source": "loop"})) == 2
+
+
+def collect(
+    face: Face, rows: list[Any], filter_: dict[str, Any] | None, config: Any = ALL_OF_T
+) -> None:
+    """List row by row, keeping those that came before an error."""
+    saver: Any = face.saver
+
+    async def walk() -> None:
+        async for row in saver.alist(config, filter=filter_):
+            rows.append(row)
+
+    if face.kind == "async":
+        face.run(walk())
+        return
+    for row in saver.list(config, filter=filter_):
+        rows.append(row)

@@ -188,7 +188,7 @@ async def _replace_ttl_without_right(
             logger.warning(
                 "%s: the TTL stays at %s seconds: this user may neither change the index %r "
                 "(%s) nor drop it (%s). Let another user run collMod, or drop it and create %s.",
-                *(io.name(role), found[1], name, error, other, index),
+                *(io.name(role), found[1], name, _words(error), _words(other), index),
             )
             return
         other.add_note(
@@ -196,6 +196,11 @@ async def _replace_ttl_without_right(
             f"({error}). Create it: {index}."
         )
         raise
+
+
+def _words(error: OperationFailure) -> str:
+    """What the server says, without the rest of its answer."""
+    return str((error.details or {}).get("errmsg", error))
 
 
 async def _indexes(io: Port, role: Role) -> dict[str, Document]:
