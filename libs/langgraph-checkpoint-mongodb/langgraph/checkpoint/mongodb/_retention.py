@@ -86,7 +86,7 @@ async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last:
         if strategy != "keep_latest":
             await delete_thread(call, thread_id)
         else:
-            await _remove(call, thread_id, lambda graph: graph.keys() - graph.newest(keep_last))
+            await _remove(call, thread_id, lambda graph: graph.keys() - graph.to_keep(keep_last))
 
 
 async def delete_for_runs(call: Call, run_ids: Sequence[str]) -> None:
@@ -101,7 +101,8 @@ async def delete_for_runs(call: Call, run_ids: Sequence[str]) -> None:
 
 
 def _only(keys: set[CheckpointKey]) -> Callable[[Graph], set[CheckpointKey]]:
-    return lambda graph: graph.keys() & keys
+    # What subgraphs did for them goes, too, though another run resumed it.
+    return lambda graph: graph.with_calls(graph.keys() & keys)
 
 
 async def _of_runs(call: Call, run_ids: Sequence[str]) -> set[CheckpointKey]:
@@ -149,13 +150,13 @@ async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) ->
         The thread as it is afterwards, or was just before, and whether something is left.
     """
     chosen = (chosen & before.keys() | before.retained()) - before.under_way()
-    doomed = chosen - before.with_called(before.keys() - chosen)
+    doomed = chosen
     token = object_id(await call.io.now())
     await _mark(call, doomed, {}, {"$addToSet": {DOOMED: token}})
     after = await Graph.read(call, before.thread_id) if doomed else before
     # What a crash seemed to have left may have been proven before it was marked.
     proven = before.unproven() - after.unproven()
-    kept = after.with_called(after.keys() - (doomed - proven))
+    kept = after.keys() - (doomed - proven)
     retained = (await after.ancestors_of(kept) & doomed) - kept
     # A put that contested a mark relies on what had it.
     marked: Document = {DOOMED: token}
