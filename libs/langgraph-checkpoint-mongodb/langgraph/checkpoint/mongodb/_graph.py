@@ -19,6 +19,7 @@ from langgraph.checkpoint.mongodb._documents import (
     Document,
     ManifestEntry,
     ValueKey,
+    delta_channels,
     layout_of,
 )
 from langgraph.checkpoint.mongodb._history import CHAIN_FIELDS, Chain, Walk
@@ -190,7 +191,7 @@ class Graph:
         channels: defaultdict[str, set[str]] = defaultdict(set)
         for key, document in self._documents.items():
             of_namespace = channels[key.checkpoint_ns]
-            of_namespace.update(native_metadata(document, COUNTERS))
+            of_namespace.update(delta_channels(document))
             of_namespace.update(
                 entry.channel for entry in self._manifest(key).values() if entry.snapshot
             )
