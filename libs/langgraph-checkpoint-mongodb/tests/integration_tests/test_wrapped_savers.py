@@ -169,6 +169,7 @@ def test_it_is_found_by_its_id_as_a_walk_along_parents_asks_for_it(face: Face) -
     steps = 0
     while row and row.parent_config:
         row = face.get_tuple(row.parent_config)
+        assert row is not None
         assert row == before[row.config["configurable"]["checkpoint_id"]]
         steps += 1
     assert steps > 3

@@ -1,4 +1,4 @@
-"""Fixtures of the tests on LangGraph's API server: one server for all, a client, our saver beside."""
+"""Fixtures of the tests on LangGraph's API server: one server for all, and a client."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from langgraph.checkpoint.mongodb import MongoDBSaver
 from tests.server_tests.api_server import UnavailableError, api_server
 
 ANSWER_LIMIT_S = 60
+DB = Database[dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
 def served_database(
     mongo_client: MongoClient[dict[str, Any]],
-) -> Iterator[Database[dict[str, Any]]]:
+) -> Iterator[DB]:
     """The database of the server's saver, dropped at the end."""
     name = f"test_{uuid.uuid4().hex[:16]}"
     yield mongo_client[name]
@@ -30,7 +31,7 @@ def served_database(
 
 
 @pytest.fixture(scope="session")
-def server_url(mongodb_uri: str, served_database: Database[dict[str, Any]]) -> Iterator[str]:
+def server_url(mongodb_uri: str, served_database: DB) -> Iterator[str]:
     """The API server.
 
     Where its environment cannot be made, the tests are skipped with the reason; under CI they
@@ -57,8 +58,6 @@ def client(server_url: str) -> Iterator[SyncLangGraphClient]:
 
 
 @pytest.fixture
-def saver(
-    server_url: str, mongo_client: MongoClient[Any], served_database: Database[dict[str, Any]]
-) -> MongoDBSaver:
+def saver(server_url: str, mongo_client: MongoClient[Any], served_database: DB) -> MongoDBSaver:
     """A saver beside the server's, as a nightly job has it."""
     return MongoDBSaver(mongo_client, served_database.name)

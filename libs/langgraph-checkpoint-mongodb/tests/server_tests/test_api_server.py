@@ -27,6 +27,12 @@ def run(client: SyncLangGraphClient, thread_id: str, graph: str, **options: Any)
     return client.runs.wait(thread_id, graph, **options)
 
 
+def start(client: SyncLangGraphClient, thread_id: str, word: str) -> Any:
+    """Begin a run, and do not wait for it."""
+    given: dict[str, Any] = {"words": [word]}
+    return client.runs.create(thread_id, "agent", input=given)
+
+
 def talk(client: SyncLangGraphClient, thread_id: str, graph: str, channel: str, turns: int) -> Any:
     for turn in range(turns):
         run(client, thread_id, graph, input={channel: [f"turn {turn}"]})
@@ -134,7 +140,7 @@ def test_a_run_that_another_rolls_back_leaves_nothing(
 ) -> None:
     thread_id = new_thread(client)
     run(client, thread_id, "agent", input={"words": ["first"]})
-    slow = client.runs.create(thread_id, "agent", input={"words": ["slow one"]})
+    slow = start(client, thread_id, "slow one")
     its_own = {"thread_id": thread_id, "run_id": slow["run_id"]}
     wait_for(lambda: served_database["checkpoints"].count_documents(its_own))
     done = run(
@@ -147,7 +153,7 @@ def test_a_run_that_another_rolls_back_leaves_nothing(
 
 def test_a_run_that_another_interrupts_keeps_what_it_did(client: SyncLangGraphClient) -> None:
     thread_id = new_thread(client)
-    slow = client.runs.create(thread_id, "agent", input={"words": ["slow one"]})
+    slow = start(client, thread_id, "slow one")
     wait_for(lambda: client.runs.get(thread_id, slow["run_id"])["status"] == "running")
     wait_for(lambda: client.threads.get_history(thread_id))
     done = run(
@@ -197,9 +203,7 @@ def test_a_delta_channel_whose_ancestors_are_gone_is_an_error_and_stays_as_it_is
     row = client.threads.get_history(thread_id, limit=1)[0]
     older = {"$lt": row["checkpoint"]["checkpoint_id"]}
     served_database["checkpoints"].delete_many({"thread_id": thread_id, "checkpoint_id": older})
-    failed = client.runs.wait(
-        thread_id, "delta", input={"log": ["on"]}, raise_error=False, multitask_strategy="reject"
-    )
+    failed = run(client, thread_id, "delta", input={"log": ["on"]}, raise_error=False)
     assert "MissingChannelValueError" in str(failed)
     assert counts(served_database, thread_id)[0] == 1
 
