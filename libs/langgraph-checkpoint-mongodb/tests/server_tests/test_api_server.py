@@ -59,7 +59,7 @@ def test_a_thread_goes_on_from_run_to_run(client: SyncLangGraphClient, served_da
     values = talk(client, thread_id, "agent", "words", 3)
     heard = [word for turn in range(3) for word in (f"turn {turn}", f"heard turn {turn}")]
     assert values == {"words": heard, "document": "turn 2" * 10_000}
-    history = client.threads.get_history(thread_id, limit=100)
+    history: list[Any] = client.threads.get_history(thread_id, limit=100)
     assert history[0]["values"] == values
     assert len(history) == counts(served_database, thread_id)[0] == 9
     assert history[3]["values"]["words"] == heard[:4]
@@ -67,10 +67,11 @@ def test_a_thread_goes_on_from_run_to_run(client: SyncLangGraphClient, served_da
 
 def test_a_run_streams_its_steps(client: SyncLangGraphClient) -> None:
     thread_id = new_thread(client)
+    given: dict[str, Any] = {"words": ["hello"]}
     parts = [
         part
         for part in client.runs.stream(
-            thread_id, "agent", input={"words": ["hello"]}, stream_mode=["updates", "values"]
+            thread_id, "agent", input=given, stream_mode=["updates", "values"]
         )
         if part.event in ("updates", "values")
     ]
@@ -85,7 +86,7 @@ def test_a_question_in_a_subgraph_is_answered_run_by_run(client: SyncLangGraphCl
     assert [one["value"] for one in asked["__interrupt__"]] == ["first?"]
     asked = run(client, thread_id, "asks", command={"resume": "one"})
     assert [one["value"] for one in asked["__interrupt__"]] == ["second?"]
-    waiting = client.threads.get_state(thread_id, subgraphs=True)
+    waiting: Any = client.threads.get_state(thread_id, subgraphs=True)
     assert waiting["next"] == ["inner"]
     assert waiting["tasks"][0]["state"]["next"] == ["ask"]
     answered = run(client, thread_id, "asks", command={"resume": "two"})
@@ -108,10 +109,9 @@ def test_a_paused_thread_is_pruned_and_answered(
 def test_a_state_is_changed_and_forked(client: SyncLangGraphClient) -> None:
     thread_id = new_thread(client)
     talk(client, thread_id, "agent", "words", 2)
+    rows: list[Any] = client.threads.get_history(thread_id, limit=100)
     (*_, first) = [
-        row
-        for row in client.threads.get_history(thread_id, limit=100)
-        if len(row["values"].get("words", [])) == 2 and not row["next"]
+        row for row in rows if len(row["values"].get("words", [])) == 2 and not row["next"]
     ]
     client.threads.update_state(
         thread_id, {"words": ["changed"]}, as_node="say", checkpoint=first["checkpoint"]
