@@ -79,6 +79,10 @@ test-lowest: setup-saver ## The tests with the oldest dependencies promised to w
 test-newest: setup-saver ## The tests with the newest dependencies there are
 	just $(SAVER)/newest_tests
 
+.PHONY: test-server
+test-server: setup-saver ## The saver in LangGraph's API server, `langgraph dev`
+	just $(SAVER)/server_tests
+
 .PHONY: test-clone
 test-clone: ## All tests and the demo in a fresh clone: make test-clone PYTHON=/usr/bin/python3
 	@folder="$$(mktemp -d)"; trap 'rm -rf "$$folder"' EXIT; \

@@ -96,6 +96,9 @@ def documents(make_face: MakeFace, database: Data) -> dict[str, list[dict[str, A
         chain.put({"__pregel_tasks": [Send("node", bytes(600_000)) for _ in range(4)]})
         chain.put({"list": [LARGE]})
         chain.put({"list": [LARGE, "more"]})
+        counted = {"counters_since_delta_snapshot": {"log": (1, 1)}}
+        chain.put({}, touch=["log"], metadata=counted)
+        chain.put({"few": 2})  # by a graph that does not know the delta channel
         orphan = thread(f"{name} orphan", checkpoint_id="removed")
         face.put(orphan, checkpoint({"large": LARGE}, {"large": 1}), {"step": 1}, {"large": 1})
         stored = checkpoint({"large": LARGE}, {"large": 1})
@@ -107,7 +110,10 @@ def documents(make_face: MakeFace, database: Data) -> dict[str, list[dict[str, A
             {"source": "input", "step": -1},
         )
         step = {"source": "loop", "step": 0, "run_id": "r1"}
-        face.put(old, checkpoint({"a": 2}, {"a": 2}), step, {"a": 2})
+        old = face.put(
+            old, checkpoint({"a": 2}, {"a": 2, "log": 1}), {**step, **counted}, {"a": 2, "log": 1}
+        )
+        face.put(old, checkpoint({"a": 3}, {"a": 3, "log": 1}), step, {"a": 3})
     checkpoints = [*database["checkpoints"].find({})]
     split = [one for one in checkpoints if "layout" in one]
     return {

@@ -160,7 +160,7 @@ def test_the_newest_are_counted_in_each_namespace() -> None:
         for checkpoint_id in ("1", "3", "2"):
             made = checkpoint({}, {}, id=checkpoint_id)
             saver.put(thread("t", checkpoint_ns), made, {}, {})
-    assert read(saver).newest(2) == {
+    assert read(saver).to_keep(2) == {
         CheckpointKey("t", checkpoint_ns, checkpoint_id)
         for checkpoint_ns in ("", "child:1")
         for checkpoint_id in ("2", "3")

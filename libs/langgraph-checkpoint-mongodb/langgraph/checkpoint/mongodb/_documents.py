@@ -13,12 +13,14 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from langgraph.checkpoint.mongodb._codec import Typed, document_size
+from langgraph.checkpoint.mongodb._codec import Typed, document_size, native_metadata
+from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError, UnknownLayoutError
 
 __all__ = [
     "COPY_CHANNEL",
     "LAYOUT",
+    "UNCOUNTED",
     "VALUE_KEY",
     "WHOLE",
     "WRITE_KEY",
@@ -26,6 +28,7 @@ __all__ = [
     "Document",
     "ManifestEntry",
     "ValueKey",
+    "delta_channels",
     "layout_of",
     "payload_size",
     "value_documents",
@@ -40,6 +43,9 @@ COPY_CHANNEL = "__copy__"
 
 LAYOUT = 2
 """The `layout` of a split checkpoint document; the whole layout has no such field."""
+
+UNCOUNTED = "uncounted"
+"""Field of a checkpoint: the delta channels of its ancestors that its graph does not know."""
 
 VALUE_KEY = ("thread_id", "checkpoint_ns", "channel", "version", "part")
 """The fields of the unique index of channel values."""
@@ -200,6 +206,14 @@ def layout_of(document: Mapping[str, Any]) -> int:
             layout, document.get("thread_id", "?"), document.get("checkpoint_id", "?")
         )
     return cast(int, layout)
+
+
+def delta_channels(document: Mapping[str, Any]) -> set[str]:
+    """The delta channels that a checkpoint does not hold itself, as its document tells.
+
+    Some may never have been written: then they have no version.
+    """
+    return {*native_metadata(document, COUNTERS), *document.get(UNCOUNTED, ())}
 
 
 def version_text(version: object) -> str:

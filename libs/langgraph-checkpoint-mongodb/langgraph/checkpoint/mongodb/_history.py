@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.runnables import RunnableConfig
 
 from langgraph.checkpoint.mongodb._bundle import BUNDLE
-from langgraph.checkpoint.mongodb._codec import native_metadata
 from langgraph.checkpoint.mongodb._commit import VISIBLE
 from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
+    UNCOUNTED,
     CheckpointKey,
     Document,
     ManifestEntry,
+    delta_channels,
     layout_of,
 )
 from langgraph.checkpoint.mongodb._packing import Unpacked
@@ -57,6 +58,7 @@ CHAIN_FIELDS: Document = {
     "parent_checkpoint_id": 1,
     "layout": 1,
     "channels": 1,
+    UNCOUNTED: 1,
     f"metadata.{COUNTERS}": 1,
 }
 
@@ -103,6 +105,8 @@ async def get_delta_channel_history(
         if known:
             raise _removed(key, channels)
         return {channel: {"writes": []} for channel in channels}
+    # Whoever asks here does not walk by itself.
+    call.io.memory.met(key._replace(checkpoint_id=target.get("parent_checkpoint_id") or ""))
     await walk.follow(target)
     await walk.check_unbroken()
     await walk.read_named_seeds()
@@ -295,18 +299,14 @@ class Walk:
         """Make sure that no part of a channel's history was removed.
 
         Raises:
-            MissingChannelValueError: The oldest checkpoint that was found counts updates
-                of a channel since a snapshot, but the parent it names is gone.
+            MissingChannelValueError: The oldest checkpoint that was found has a version of a
+                channel, so it was written before, but the parent it names is gone.
         """
-        parent_id = self._oldest.get("parent_checkpoint_id")
-        counted = native_metadata(self._oldest, COUNTERS)
-        lost = [channel for channel in self._remaining if channel in counted]
-        if not lost or not parent_id:
+        if not self._remaining or not self._oldest.get("parent_checkpoint_id"):
             return
-        # A channel that was never written is counted, too.
         unpacked = await self._chain.unpacked(self._oldest)
         versions = unpacked.checkpoint.get("channel_versions") if unpacked else None
-        lost = [channel for channel in lost if channel in (versions or {})]
+        lost = [channel for channel in self._remaining if channel in (versions or {})]
         if lost:
             before = f"before checkpoint {self._oldest['checkpoint_id']}"
             raise MissingChannelValueError(
@@ -323,9 +323,9 @@ class Walk:
             if entry["channel"] in self._remaining and "pieces" not in entry:
                 self._named[entry["channel"]] = (key, ManifestEntry.from_document(entry))
                 self._end(entry["channel"])
-        # What is counted since a snapshot further up is not stored here.
-        counted = native_metadata(document, COUNTERS)
-        return [channel for channel in self._remaining if channel not in counted]
+        # What is rebuilt from further up is not stored here.
+        rebuilt = delta_channels(document)
+        return [channel for channel in self._remaining if channel not in rebuilt]
 
     async def _look_inside(self, document: Document, channels: Sequence[str]) -> None:
         unpacked = await self._chain.unpacked(document)

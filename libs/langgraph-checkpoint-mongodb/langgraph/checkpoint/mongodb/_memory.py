@@ -23,6 +23,7 @@ from langgraph.checkpoint.mongodb._documents import (
     CheckpointKey,
     Document,
     ManifestEntry,
+    delta_channels,
     layout_of,
 )
 from langgraph.checkpoint.mongodb._forks import ForkSafeLock
@@ -56,6 +57,7 @@ class Parent:
         recent: The values that are inline although they are not small.
         inline: The channels whose values are inline, with their versions as text.
         kept: Those inline values that were read for a graph that does not know their channels.
+        rebuilt: The delta channels that only its ancestors hold.
     """
 
     layout: int
@@ -71,6 +73,14 @@ class Parent:
     recent: frozenset[str] = frozenset()
     inline: Mapping[str, str] = field(default_factory=dict)
     kept: Mapping[str, Any] = field(default_factory=dict)
+    rebuilt: frozenset[str] = frozenset()
+
+    def holds(self, channel: str, version: str) -> bool:
+        """Whether it holds the value of a channel at a version, so that it is carried over."""
+        entry = self.manifest.get(channel)
+        live = self.bundle.live if self.bundle else {}
+        held = entry.holds if entry else self.inline.get(channel, live.get(channel))
+        return held == version
 
     def steps_for(self, channels: Sequence[str]) -> int | None:
         """How many steps back the snapshots of channels lie; None if one is not known."""
@@ -95,6 +105,7 @@ class Parent:
             manifest,
             aware(document.get("created_at")),
             rekeyed=document.get("rekeyed"),
+            rebuilt=frozenset(delta_channels(document)),
         )
 
 
@@ -146,6 +157,7 @@ class Memory:
         self._layouts: OrderedDict[str, int] = OrderedDict()
         self._planning: dict[CheckpointKey, Planning] = {}
         self._lives: OrderedDict[CheckpointKey, Life] = OrderedDict()
+        self._expected: OrderedDict[CheckpointKey, tuple[CheckpointKey, list[str]]] = OrderedDict()
 
     @contextmanager
     def planning(self, key: CheckpointKey) -> Iterator[Planning]:
@@ -194,6 +206,24 @@ class Memory:
             while len(self._lives) > _NAMESPACES:
                 self._lives.popitem(last=False)
 
+    def expect(self, parent: CheckpointKey, child: CheckpointKey, channels: list[str]) -> None:
+        """Note that delta channels of a checkpoint that was read are rebuilt from its parent."""
+        with self._lock:
+            self._expected[parent] = (child, channels)
+            self._expected.move_to_end(parent)
+            while len(self._expected) > _NAMESPACES:
+                self._expected.popitem(last=False)
+
+    def expected(self, key: CheckpointKey) -> tuple[CheckpointKey, list[str]] | None:
+        """Which checkpoint that was read is rebuilt from another, and what of it."""
+        with self._lock:
+            return self._expected.get(key)
+
+    def met(self, key: CheckpointKey) -> None:
+        """Note that a checkpoint was found, or that nobody walks to it."""
+        with self._lock:
+            self._expected.pop(key, None)
+
     def layout(self, thread_id: str) -> int | None:
         """The layout of a thread, None when it is not known."""
         with self._lock:
@@ -210,6 +240,8 @@ class Memory:
             self._layouts.pop(thread_id, None)
             for key in [known for known in self._lives if known.thread_id == thread_id]:
                 del self._lives[key]
+            for key in [known for known in self._expected if known.thread_id == thread_id]:
+                del self._expected[key]
             for namespace in [known for known in self._newest if known[0] == thread_id]:
                 self._drop(namespace)
 

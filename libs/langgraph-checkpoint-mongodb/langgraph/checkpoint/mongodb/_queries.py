@@ -11,7 +11,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, get_checkpoint_id
 
 from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ValueKey
+from langgraph.checkpoint.mongodb._compat import COUNTERS
+from langgraph.checkpoint.mongodb._documents import UNCOUNTED, CheckpointKey, Document, ValueKey
 
 __all__ = [
     "ALL_FIELDS",
@@ -49,6 +50,8 @@ PARENT_FIELDS: Document = {
     "channels": 1,
     "created_at": 1,
     "rekeyed": 1,
+    UNCOUNTED: 1,
+    f"metadata.{COUNTERS}": 1,
 }
 
 

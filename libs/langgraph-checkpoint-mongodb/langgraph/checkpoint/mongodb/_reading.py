@@ -18,7 +18,7 @@ from langgraph.checkpoint.serde.types import TASKS
 
 from langgraph.checkpoint.mongodb._bundle import BUNDLE, Bundle, load_bundle
 from langgraph.checkpoint.mongodb._codec import Codec, native_metadata
-from langgraph.checkpoint.mongodb._commit import VISIBLE
+from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN, VISIBLE
 from langgraph.checkpoint.mongodb._compat import COUNTERS, steps_since_snapshot
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
@@ -26,6 +26,7 @@ from langgraph.checkpoint.mongodb._documents import (
     Document,
     ManifestEntry,
     ValueKey,
+    delta_channels,
     layout_of,
     version_text,
 )
@@ -138,6 +139,8 @@ async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | Non
     thread_id, checkpoint_ns, checkpoint_id = thread_config(config)
     query: Document = {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns, **VISIBLE}
     if checkpoint_id is not None:
+        # Whoever walks along parents finds those that delta channels are rebuilt from, too.
+        del query[RETAINED]
         query["checkpoint_id"] = checkpoint_id
     first = await _first(call, query)
     while first is not None:
@@ -146,14 +149,44 @@ async def get_tuple(call: Call, config: RunnableConfig) -> CheckpointTuple | Non
         joined = None if writes is None else {found.key: writes}
         if whole := await complete(call, [found], writes=joined):
             read = await decode(call, whole[0])
-            call.io.memory.remember(whole[0].key, _remembered(call, whole[0]))
-            call.io.memory.note_life(whole[0].key, _life(call, whole[0]))
+            _note(call, whole[0], read)
             return read
         if checkpoint_id is not None:
             break
         # Removed meanwhile. A prune removes the newest when there is a newer one.
         first = await call.io.newest(query, NEWEST_FIRST, fresh=True)
+    if checkpoint_id is not None:
+        _check_not_expected(call, CheckpointKey(thread_id, checkpoint_ns, checkpoint_id))
     return None
+
+
+def _note(call: Call, found: Found, read: CheckpointTuple) -> None:
+    """Remember what a checkpoint that was read tells."""
+    if not found.document.get(RETAINED):
+        call.io.memory.remember(found.key, _remembered(call, found))
+    call.io.memory.met(found.key)
+    call.io.memory.note_life(found.key, _life(call, found))
+    parent_id = found.document.get("parent_checkpoint_id")
+    versions, values = read.checkpoint["channel_versions"], read.checkpoint["channel_values"]
+    rebuilt = delta_channels(found.document) & versions.keys() - values.keys()
+    if rebuilt and parent_id:
+        parent = found.key._replace(checkpoint_id=parent_id)
+        call.io.memory.expect(parent, found.key, sorted(rebuilt))
+
+
+def _check_not_expected(call: Call, key: CheckpointKey) -> None:
+    """Make sure that no walk along parents ends before its beginning.
+
+    The base class's walk takes a parent that is not there for the end of the thread, and what
+    was found until then for all. It has just read the checkpoint that named it.
+
+    Raises:
+        MissingChannelValueError: A checkpoint that was read is rebuilt from this one.
+    """
+    if expected := call.io.memory.expected(key):
+        child, channels = expected
+        before = f"before checkpoint {child.checkpoint_id}"
+        raise MissingChannelValueError(*child, [(channel, before) for channel in channels])
 
 
 def _remembered(call: Call, found: Found) -> Parent:
@@ -231,8 +264,11 @@ async def fill(call: Call, found: Found) -> Found | None:
 
 
 async def _look_again(call: Call, found: Found) -> Found | None:
-    """Read a checkpoint that lacked a value once more, from the primary."""
-    query = {**found.key.query(), **VISIBLE}
+    """Read a checkpoint that lacked a value once more, from the primary.
+
+    It may have been hidden meanwhile: then it is as whole as before.
+    """
+    query = {**found.key.query(), UNPROVEN: None}
     documents = await call.io.find("checkpoints", query, ALL_FIELDS, most=1, fresh=True)
     if not documents:
         return None

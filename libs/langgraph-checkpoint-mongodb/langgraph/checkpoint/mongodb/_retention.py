@@ -89,7 +89,7 @@ async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last:
         for thread_id in ids:
             await delete_thread(call, thread_id)
         return
-    newest = dict.fromkeys(ids, lambda graph: graph.keys() - graph.newest(keep_last))
+    newest = dict.fromkeys(ids, lambda graph: graph.keys() - graph.to_keep(keep_last))
     await _remove_from(call, newest)
 
 
@@ -122,7 +122,8 @@ async def _remove_from(
 
 
 def _only(keys: set[CheckpointKey]) -> Callable[[Graph], set[CheckpointKey]]:
-    return lambda graph: graph.keys() & keys
+    # What subgraphs did for them goes, too, though another run resumed it.
+    return lambda graph: graph.with_calls(graph.keys() & keys)
 
 
 async def _of_runs(call: Call, run_ids: Sequence[str]) -> set[CheckpointKey]:
@@ -170,13 +171,13 @@ async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) ->
         The thread as it is afterwards, or was just before, and whether something is left.
     """
     chosen = (chosen & before.keys() | before.retained()) - before.under_way()
-    doomed = chosen - before.with_called(before.keys() - chosen)
+    doomed = chosen
     token = object_id(await call.io.now())
     await _mark(call, doomed, {}, {"$addToSet": {DOOMED: token}})
     after = await Graph.read(call, before.thread_id) if doomed else before
     # What a crash seemed to have left may have been proven before it was marked.
     proven = before.unproven() - after.unproven()
-    kept = after.with_called(after.keys() - (doomed - proven))
+    kept = after.keys() - (doomed - proven)
     retained = (await after.ancestors_of(kept) & doomed) - kept
     # A put that contested a mark relies on what had it.
     marked: Document = {DOOMED: token}

@@ -36,6 +36,7 @@ from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._conflict import parent_again
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
+    UNCOUNTED,
     VALUE_KEY,
     CheckpointKey,
     Document,
@@ -105,6 +106,9 @@ async def put(
     if call.ttl is not None:
         fields["created_at"] = began
     rebuilt = _rebuilt(checkpoint, metadata)
+    if unknown := _unknown(checkpoint, parent, {*rebuilt, *new_versions}):
+        fields[UNCOUNTED] = sorted(unknown)
+        rebuilt |= unknown
     callers = callers_of(key, metadata.get("parents"))
     await renew(call, callers)
     if rebuilt and parent_id and not parent.stored:
@@ -182,7 +186,8 @@ async def _put_whole(
         parent = await parent_again(call, key, fields, rebuilt)
         if not parent.stored or attempt + 1 == _ATTEMPTS:
             await _give_up(call, key, created, rebuilt)
-    call.io.memory.remember(key, Parent(1, {}, fields.get("created_at")))
+    known = Parent(1, {}, fields.get("created_at"), rebuilt=frozenset(rebuilt))
+    call.io.memory.remember(key, known)
 
 
 def _rebuilt(checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> dict[str, str]:
@@ -191,6 +196,19 @@ def _rebuilt(checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> dict[str, s
     # A channel that was never written is counted, too.
     counted = metadata.get(COUNTERS) or {}
     return {channel: version_text(versions[channel]) for channel in counted if channel in versions}
+
+
+def _unknown(checkpoint: Checkpoint, parent: Parent, known: Collection[str]) -> dict[str, str]:
+    """The delta channels that only ancestors hold, and of which the graph says nothing."""
+    versions = checkpoint.get("channel_versions") or {}
+    values = checkpoint.get("channel_values") or {}
+    return {
+        channel: version_text(versions[channel])
+        for channel in parent.rebuilt
+        if channel in versions and channel not in values and channel not in known
+        # A snapshot is counted after the next step, and carried over.
+        if not parent.holds(channel, version_text(versions[channel]))
+    }
 
 
 async def _give_up(call: Call, key: CheckpointKey, created: bool, lost: Mapping[str, str]) -> None:
@@ -278,6 +296,7 @@ class _SplitPut:
             recent=frozenset(plan.recent),
             inline={name: version_text(versions.get(name)) for name in plan.inline},
             kept={name: plan.inline[name] for name in plan.inline.keys() - self.values.keys()},
+            rebuilt=frozenset(self.rebuilt),
         )
         self.call.io.memory.remember(self.key, known)
 

@@ -268,7 +268,8 @@ class AsyncMongoDBSaver(SaverBase):
 
         Raises:
             ValueError: An identifier is not a string.
-            MissingChannelValueError: A value that the checkpoint names is not stored.
+            MissingChannelValueError: A value that the checkpoint names is not stored, or it is
+                gone itself, and one that was read is rebuilt from it.
             UnknownLayoutError: A newer release wrote the checkpoint.
         """
         return await _reading.get_tuple(await self._ready(), config)

@@ -225,7 +225,8 @@ class MongoDBSaver(SaverBase):
 
         Raises:
             ValueError: An identifier is not a string.
-            MissingChannelValueError: A value that the checkpoint names is not stored.
+            MissingChannelValueError: A value that the checkpoint names is not stored, or it is
+                gone itself, and one that was read is rebuilt from it.
             UnknownLayoutError: A newer release wrote the checkpoint.
         """
         return run(_reading.get_tuple(self._call(), config))
