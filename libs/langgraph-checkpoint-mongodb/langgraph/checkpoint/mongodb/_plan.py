@@ -168,7 +168,7 @@ class Planner:
                 continue
             size, typed = native_size(value), None
             if size is None:
-                size, typed = self._serialized(value)
+                size, typed = self._serialized(channel, value)
             if size <= INLINE_VALUE_BYTES and self._may_be_inline(value, typed):
                 small.append(_Small(size, channel, value, typed, written))
             else:
@@ -181,9 +181,10 @@ class Planner:
         self._bound_tails()
         return self._plan
 
-    def _serialized(self, value: Any) -> tuple[int, Typed | None]:
+    def _serialized(self, channel: str, value: Any) -> tuple[int, Typed | None]:
         """A value's size, and its serialization; that is in clear for what may be cut."""
-        if self._codec.encrypts() and self._cuts and type(value) in (list, dict):
+        cuttable = type(value) in (list, dict) and channel not in RESERVED_IN_PARTS
+        if self._codec.encrypts() and self._cuts and cuttable:
             data = self._codec.dumps_in_clear(value)
             if data:
                 return len(data), (_IN_CLEAR, data)
@@ -402,7 +403,8 @@ class Planner:
         if data and self._codec.encrypts():
             self._write_pieces(channel, data)
             return
-        typed = typed or self._codec.dumps(value)
+        if typed is None or typed[0] == _IN_CLEAR:
+            typed = self._codec.dumps(value)
         text = self._text(channel)
         if self._parent.digests and len(typed[1]) > LARGE_ITEM_BYTES:
             stored = self._parent.digests.get(digest(typed))
