@@ -18,7 +18,10 @@ from pymongo.database import Database
 from langgraph.checkpoint.mongodb import ChannelTooLargeError, MissingChannelValueError
 from langgraph.checkpoint.mongodb import _growing as growing
 from langgraph.checkpoint.mongodb import _plan as planning
+from langgraph.checkpoint.mongodb._documents import ValueKey
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES, Planner
+from langgraph.checkpoint.mongodb._queries import value_queries
+from langgraph.checkpoint.mongodb._reading import Found
 from tests.face import Face, MakeFace
 from tests.hypothesis_profile import examples
 from tests.support import Chain, CommandCounter, checkpoint, contents, thread, values_of
@@ -249,7 +252,7 @@ def test_a_history_receives_each_piece_once(counted: Face, counter: CommandCount
         rows = counted.list(thread())
     assert len(rows) == 121
     asked = [one for one in counter.commands if one.collection == "checkpoint_channel_values"]
-    wanted = re.findall(r"'\$in': \[([\d, ]+)\]", str([one.document for one in asked]))
+    wanted = re.findall(r"'\$in': \[([\d, None]+)\]", str([one.document for one in asked]))
     numbers = [number for group in wanted for number in group.split(", ")]
     assert len(numbers) == len(set(numbers)) > 5
 
@@ -399,6 +402,38 @@ def test_a_put_that_is_repeated_stores_no_piece_twice(face: Face, database: Data
         before["checkpoint_channel_values"]
     )
     assert values_of(face, again.config) == chain.values
+
+
+def test_the_first_put_may_be_repeated_when_its_value_has_grown(
+    face: Face, database: Data
+) -> None:
+    first = checkpoint({"messages": [message(0, LARGE)]}, {"messages": f"{1:032}.{1:016}"})
+    step: Any = {"source": "loop", "step": 0}
+    chain = Chain(face)
+    chain.config = face.put(thread(), first, step, first["channel_versions"])
+    chain.values, chain.versions = dict(first["channel_values"]), {**first["channel_versions"]}
+    chain.put({"messages": [*chain.values["messages"], message(1, LARGE)]})
+    before = contents(database)
+    for again in (face, face.fresh()):
+        again.put(thread(), first, step, first["channel_versions"])
+        assert contents(database).keys() == before.keys()
+        assert values_of(again, thread()) == chain.values
+        assert values_of(again, thread(checkpoint_id=first["id"])) == first["channel_values"]
+
+
+def test_a_read_asks_for_no_piece_that_a_fork_wrote(face: Face, database: Data) -> None:
+    chain = chat(face, 20)
+    for number in range(20):
+        fork = Chain(face, config=chain.config)
+        fork.values, fork.versions = dict(chain.values), dict(chain.versions)
+        fork.put({"messages": [*chain.values["messages"], message(100 + number, 6000)]})
+    values = database["checkpoint_channel_values"]
+    assert values.count_documents({"part": {"$exists": True}}) > 20
+    newest: Any = database["checkpoints"].find_one({}, sort=[("checkpoint_id", -1)])
+    named = Found.of(newest).named()
+    assert ValueKey.of(values.find_one({"part": None}) or {}) in named
+    found = [one for query in value_queries(named) for one in values.find(query)]
+    assert sorted(map(ValueKey.of, found), key=str) == sorted(named, key=str)
 
 
 # ------------------------------------------------------------------ many small values
