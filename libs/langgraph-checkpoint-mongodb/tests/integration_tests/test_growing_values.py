@@ -404,9 +404,7 @@ def test_a_put_that_is_repeated_stores_no_piece_twice(face: Face, database: Data
     assert values_of(face, again.config) == chain.values
 
 
-def test_the_first_put_may_be_repeated_when_its_value_has_grown(
-    face: Face, database: Data
-) -> None:
+def test_the_first_put_may_be_repeated_when_its_value_has_grown(face: Face, database: Data) -> None:
     first = checkpoint({"messages": [message(0, LARGE)]}, {"messages": f"{1:032}.{1:016}"})
     step: Any = {"source": "loop", "step": 0}
     chain = Chain(face)
@@ -509,3 +507,48 @@ def test_a_value_that_changes_with_every_step_costs_one_command(
             chain.put({"n": number})
     assert sum(command.size for command in counter.commands) < LARGE + 10 * 2000
     assert values_of(counted.fresh(), thread()) == chain.values
+
+
+# ------------------------------------------------------------------ what does not go together
+
+
+def nested(depth: int) -> Any:
+    value: Any = "inside"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("anew", [False, True], ids=["added", "written anew"])
+def test_a_value_that_only_goes_alone_does_not_go_into_a_bundle(
+    make_face: MakeFace, encrypted: bool, anew: bool
+) -> None:
+    serde: Any = JsonPlusSerializer(pickle_fallback=True)
+    depth = next(
+        depth for depth in range(2000) if serde.dumps_typed([nested(depth)])[0] != "msgpack"
+    )
+    assert serde.dumps_typed(nested(depth))[0] == "msgpack"
+    if encrypted:
+        serde = EncryptedSerializer.from_pycryptodome_aes(serde, key=AES_KEY)
+    chain = Chain(make_face(serde=serde))
+    chain.put(many(1000, 200))
+    chain.put({"n": 1})
+    if anew:
+        for number in range(2):
+            chain.put(dict.fromkeys(many(1000, 200), f"{number}" * 200))
+    deep = {f"deep {place}": nested(depth) for place in range(3)}
+    chain.put({**deep, "channel_0000": "other", **{f"more {n}": "m" * 3000 for n in range(5)}})
+    for number in range(3):
+        config = chain.put({"n": number})
+        assert values_of(chain.face, config) == chain.values
+        assert values_of(chain.face.fresh(), config) == chain.values
+
+
+@pytest.mark.parametrize("channel", ["__bundle__", "__copy__"])
+def test_a_channel_with_a_name_of_the_layouts_own_is_refused(
+    face: Face, database: Data, channel: str
+) -> None:
+    with pytest.raises(ValueError, match=f"'{channel}'.*another name"):
+        Chain(face).put({channel: ["x"] * LARGE})
+    assert all(not found for found in contents(database).values())

@@ -422,11 +422,17 @@ def test_a_value_that_was_there_already_is_looked_at_before_its_checkpoint_is_se
     assert proofs(port) == [4]
 
 
+def packed(document: Document) -> Document:
+    """A checkpoint document with the state that a put reads of it."""
+    type_, data = pack_checkpoint(CODEC, checkpoint({}, {"large": V1}), {})
+    return {**document, "type": type_, "checkpoint": data}
+
+
 def test_a_proof_that_finds_its_checkpoint_being_removed_does_not_count() -> None:
     missed, doomed = Updated(1, missed=1), {**KEY.query(), DOOMED: [ObjectId()]}
     parent = {**PARENT.query(), "layout": 2, "channels": [ENTRY.to_document()]}
     script = [("update", missed), ("find", [parent, doomed]), ("update_many", 1)]
-    port = knowing(*script, ("update", UPDATED))
+    port = knowing(*script, ("find", [packed(parent)]), ("update", UPDATED))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     assert port.asked[2].options["update"] == {"$unset": {DOOMED: ""}}
 
@@ -434,9 +440,11 @@ def test_a_proof_that_finds_its_checkpoint_being_removed_does_not_count() -> Non
 def test_a_parent_that_was_changed_since_it_was_read_is_read_again() -> None:
     token = ObjectId()
     found = {**PARENT.query(), "layout": 2, "channels": [ENTRY.to_document()], "rekeyed": token}
-    port = knowing(("update", STOPPED), ("find", [found]), ("update", UPDATED))
+    again = [("find", [found]), ("find", [packed(found)])]
+    port = knowing(("update", STOPPED), *again, ("update", UPDATED))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
-    assert port.methods == ["checkpoints.update", "checkpoints.find", "checkpoints.update"]
+    finds = ["checkpoints.find"] * 2
+    assert port.methods == ["checkpoints.update", *finds, "checkpoints.update"]
     assert port.asked[-1].given[1].query["rekeyed"] == token
 
 
