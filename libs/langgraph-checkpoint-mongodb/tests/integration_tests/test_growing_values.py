@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import bson
@@ -16,8 +15,6 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import ChannelTooLargeError, MissingChannelValueError
-from langgraph.checkpoint.mongodb import _growing as growing
-from langgraph.checkpoint.mongodb import _plan as planning
 from langgraph.checkpoint.mongodb._documents import ValueKey
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES, Planner
 from langgraph.checkpoint.mongodb._queries import value_queries
@@ -101,22 +98,6 @@ class Model:
         assert listed == expected
 
 
-@pytest.fixture
-def _small_limits() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(growing, "MAX_PIECES", 3)
-        patched.setattr(growing, "PIECE_BYTES", 200)
-        patched.setattr(planning, "MAX_PIECES", 3)
-        patched.setattr(planning, "INLINE_VALUE_BYTES", 60)
-        patched.setattr(planning, "INLINE_TOTAL_BYTES", 60)
-        patched.setattr(planning, "BUNDLED_INLINE_BYTES", 30)
-        patched.setattr(planning, "RECENT_VALUE_BYTES", 110)
-        patched.setattr(planning, "RECENT_TOTAL_BYTES", 50)
-        patched.setattr(planning, "TAILS_TOTAL_BYTES", 80)
-        patched.setattr(growing.cut_value, "__kwdefaults__", {"most_tail": 40})
-        yield
-
-
 @st.composite
 def a_value(draw: st.DrawFn) -> Any:
     kind = draw(st.sampled_from(["list", "dict", "small", "small", "small", "text"]))
@@ -165,7 +146,7 @@ SERDES = [
 ]
 
 
-@pytest.mark.usefixtures("_small_limits")
+@pytest.mark.usefixtures("small_limits")
 @pytest.mark.parametrize("serde", SERDES, ids=["plain", "encrypted"])
 @pytest.mark.parametrize("ttl", [None, 3600])
 def test_every_checkpoint_reads_as_from_memory(

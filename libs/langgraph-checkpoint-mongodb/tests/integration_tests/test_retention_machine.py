@@ -58,6 +58,7 @@ class Machine(RuleBasedStateMachine):
     """Does the same to a saver and to a dict, and compares every read."""
 
     face: ClassVar[Face]
+    growing: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,6 +156,8 @@ class Machine(RuleBasedStateMachine):
         new: dict[str, Any] = {"n": random.randrange(1000)}
         if changed & 1:
             new["large"] = f"{random.randrange(1000)} " * INLINE_VALUE_BYTES
+        if self.growing:
+            new |= self.growth(values, changed)
         if changed & 2 and self.delta:
             new["log"] = DeltaSnapshot([random.randrange(1000)]) if snapshot else None
         new_versions = {channel: next_version(versions.get(channel)) for channel in new}
@@ -173,6 +176,13 @@ class Machine(RuleBasedStateMachine):
         self.face.put(config, stored, metadata, new_versions)
         key = (t, ns, stored["id"])
         self.model[key] = Stored(values, versions, parent and parent[2], f"{run}")
+
+    def growth(self, values: dict[str, Any], changed: int) -> dict[str, Any]:
+        """A list that gains items, or loses some, and many small channels of which few change."""
+        items = values.get("list", [])[: -1 if changed == 3 else None]
+        new: dict[str, Any] = {"list": [*items, *(f"{random.random()}" * 2 for _ in range(3))]}
+        small = random.sample(range(8), k=2) if values else range(8)
+        return new | {f"small {number}": f"{random.random()}" * 2 for number in small}
 
     @rule(
         place=st.integers(0, 50),
@@ -270,8 +280,13 @@ class Machine(RuleBasedStateMachine):
             assert found == self.log(key)[0]
 
 
-def test_a_saver_does_what_its_model_does(face: Face) -> None:
-    bound = type("Bound", (Machine,), {"face": face})
+@pytest.mark.parametrize("values", ["replaced", "growing"])
+def test_a_saver_does_what_its_model_does(
+    request: pytest.FixtureRequest, face: Face, values: str
+) -> None:
+    if values == "growing":
+        request.getfixturevalue("small_limits")
+    bound = type("Bound", (Machine,), {"face": face, "growing": values == "growing"})
     run_state_machine_as_test(
         bound,
         settings=settings(
