@@ -59,9 +59,15 @@ class Model:
         self.rows: list[tuple[Any, Any]] = []  # (our config, the one in memory)
         self.states: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         self.count = 0
+        self.last: Any = None
 
-    def step(self, parent: int, changes: dict[str, Any], drop: str, run: str) -> None:
-        """Put a checkpoint that follows another; a parent beyond the last is the last."""
+    def step(
+        self, parent: int, changes: dict[str, Any], drop: str, run: str, *, partial: bool
+    ) -> None:
+        """Put a checkpoint that follows another; a parent beyond the last is the last.
+
+        A partial graph knows no other channels than those that it changes.
+        """
         place = min(parent, len(self.rows) - 1)
         values, versions = self.states.get(place, ({}, {}))
         ours, theirs = self.rows[place] if self.rows else (thread("t"), thread("t"))
@@ -73,13 +79,12 @@ class Model:
         if drop in values and drop not in changes:
             del values[drop]
         versions = {**versions, **new}
-        stored = checkpoint(values, versions, updated_channels=sorted(new))
+        given = {name: values[name] for name in changes} if partial else values
+        stored = checkpoint(given, versions, updated_channels=sorted(new))
         metadata: Any = {"source": "loop", "step": self.count, "run_id": run}
         self.count += 1
-        pair = (
-            self.face.put(ours, stored, metadata, new),
-            self.reference.put(theirs, stored, metadata, new),
-        )
+        self.last = (ours, stored, metadata, new)
+        pair = (self.face.put(*self.last), self.reference.put(theirs, stored, metadata, new))
         self.states[len(self.rows)] = (values, versions)
         self.rows.append(pair)
 
@@ -133,12 +138,14 @@ class Edit:
 edits = st.builds(
     Edit, st.sampled_from(["append", "append", "edit", "trim", "drop"]), st.sampled_from("xyz")
 )
-CHANNELS = ["a", "b", "c", "d", "e", "f"]
+CHANNELS = ["a", "b", "c", "d", "e", "f", "__start__"]
 steps = st.tuples(
     st.integers(0, 30),
     st.dictionaries(st.sampled_from(CHANNELS), edits | a_value(), min_size=1, max_size=3),
     st.sampled_from(["", "a", "b", "c"]),
-    st.sampled_from(["put", "put", "put", "fresh", "again", "copy", "prune", "rollback"]),
+    st.sampled_from(
+        ["put", "put", "put", "fresh", "again", "partial", "copy", "prune", "rollback"]
+    ),
 )
 SERDES = [
     None,
@@ -167,8 +174,10 @@ def test_every_checkpoint_reads_as_from_memory(
                 channel: draft(values.get(channel)) if isinstance(draft, Edit) else draft
                 for channel, draft in drafts.items()
             }
-            model.step(parent, changes, drop, f"run{number}")
-            if how == "fresh":
+            model.step(parent, changes, drop, f"run{number}", partial=how == "partial")
+            if how == "again":
+                faces[number % 2].put(*model.last)
+            elif how == "fresh":
                 model.face = faces[1] if model.face is faces[0] else faces[0]
             elif how == "prune":
                 model.face.prune(["t"])
