@@ -35,6 +35,7 @@ from tests.support import Chain, checkpoint, thread
 
 COUNTERS = "counters_since_delta_snapshot"
 Key = tuple[str, str, str]
+SMALL = {f"small {place}": f"{place:03}" * 130 for place in range(200)}
 numbers = itertools.count()
 
 
@@ -290,7 +291,7 @@ def test_a_saver_does_what_its_model_does(
     run_state_machine_as_test(
         bound,
         settings=settings(
-            max_examples=examples(12),
+            max_examples=examples(12 if values == "replaced" else 6),
             stateful_step_count=25,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),
@@ -341,6 +342,11 @@ class Writer(threading.Thread):
             new["large"] = f"{self._random.randrange(1000)} " * INLINE_VALUE_BYTES
         if not chain.values:
             new["constant"] = "c" * 2 * INLINE_VALUE_BYTES
+            new |= SMALL
+        items = chain.values.get("list", [])
+        kept = items[: self._random.choice([None, None, None, -1])]
+        new["list"] = [*kept, f"{self._random.random()}" * 100]
+        new[f"small {self._random.randrange(200)}"] = f"{self._random.random()}" * 20
         run_id = f"{self._thread_id} {self._random.choice('ab')}"
         config = chain.put(new, metadata={"run_id": run_id})
         self.acknowledged[config["configurable"]["checkpoint_id"]] = dict(chain.values)
@@ -391,7 +397,7 @@ class Beside:
             values = row.checkpoint["channel_values"]
             # One whose put has not returned yet is compared as far as it can be known.
             assert values == acknowledged.get(id_, values)
-            assert values.keys() == {"n", "large", "constant"}
+            assert values.keys() == {"n", "large", "constant", "list", *SMALL}
         return set(rows)
 
     def check_after_removal(self) -> None:
