@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import bson
@@ -16,9 +15,10 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import ChannelTooLargeError, MissingChannelValueError
-from langgraph.checkpoint.mongodb import _growing as growing
-from langgraph.checkpoint.mongodb import _plan as planning
+from langgraph.checkpoint.mongodb._documents import ValueKey
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES, Planner
+from langgraph.checkpoint.mongodb._queries import value_queries
+from langgraph.checkpoint.mongodb._reading import Found
 from tests.face import Face, MakeFace
 from tests.hypothesis_profile import examples
 from tests.support import Chain, CommandCounter, checkpoint, contents, thread, values_of
@@ -59,18 +59,14 @@ class Model:
         self.rows: list[tuple[Any, Any]] = []  # (our config, the one in memory)
         self.states: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         self.count = 0
+        self.last: Any = None
 
     def step(
-        self, parent: int, changes: dict[str, Any], drop: str, run: str, unknown: str = ""
+        self, parent: int, changes: dict[str, Any], drop: str, run: str, *, partial: bool
     ) -> None:
         """Put a checkpoint that follows another; a parent beyond the last is the last.
 
-        Args:
-            parent: The place of the other.
-            changes: The channels that the step writes.
-            drop: A channel that it empties, if that has a value.
-            run: Its run.
-            unknown: A channel that the graph does not know, if the step does not write it.
+        A partial graph knows no other channels than those that it changes.
         """
         place = min(parent, len(self.rows) - 1)
         values, versions = self.states.get(place, ({}, {}))
@@ -83,14 +79,12 @@ class Model:
         if drop in values and drop not in changes:
             del values[drop]
         versions = {**versions, **new}
-        known = {name: one for name, one in values.items() if name != unknown or name in new}
-        stored = checkpoint(known, versions, updated_channels=sorted(new))
+        given = {name: values[name] for name in changes} if partial else values
+        stored = checkpoint(given, versions, updated_channels=sorted(new))
         metadata: Any = {"source": "loop", "step": self.count, "run_id": run}
         self.count += 1
-        pair = (
-            self.face.put(ours, stored, metadata, new),
-            self.reference.put(theirs, stored, metadata, new),
-        )
+        self.last = (ours, stored, metadata, new)
+        pair = (self.face.put(*self.last), self.reference.put(theirs, stored, metadata, new))
         self.states[len(self.rows)] = (values, versions)
         self.rows.append(pair)
 
@@ -107,22 +101,6 @@ class Model:
             for row in self.face.list(thread("t"))
         }
         assert listed == expected
-
-
-@pytest.fixture
-def _small_limits() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(growing, "MAX_PIECES", 3)
-        patched.setattr(growing, "PIECE_BYTES", 200)
-        patched.setattr(planning, "MAX_PIECES", 3)
-        patched.setattr(planning, "INLINE_VALUE_BYTES", 60)
-        patched.setattr(planning, "INLINE_TOTAL_BYTES", 60)
-        patched.setattr(planning, "BUNDLED_INLINE_BYTES", 30)
-        patched.setattr(planning, "RECENT_VALUE_BYTES", 110)
-        patched.setattr(planning, "RECENT_TOTAL_BYTES", 50)
-        patched.setattr(planning, "TAILS_TOTAL_BYTES", 80)
-        patched.setattr(growing.cut_value, "__kwdefaults__", {"most_tail": 40})
-        yield
 
 
 @st.composite
@@ -160,13 +138,14 @@ class Edit:
 edits = st.builds(
     Edit, st.sampled_from(["append", "append", "edit", "trim", "drop"]), st.sampled_from("xyz")
 )
-CHANNELS = ["a", "b", "c", "d", "e", "f"]
+CHANNELS = ["a", "b", "c", "d", "e", "f", "__start__"]
 steps = st.tuples(
     st.integers(0, 30),
     st.dictionaries(st.sampled_from(CHANNELS), edits | a_value(), min_size=1, max_size=3),
     st.sampled_from(["", "a", "b", "c"]),
-    st.sampled_from(["", "", "a", "d", "e"]),
-    st.sampled_from(["put", "put", "put", "fresh", "again", "copy", "prune", "rollback"]),
+    st.sampled_from(
+        ["put", "put", "put", "fresh", "again", "partial", "copy", "prune", "rollback"]
+    ),
 )
 SERDES = [
     None,
@@ -174,7 +153,7 @@ SERDES = [
 ]
 
 
-@pytest.mark.usefixtures("_small_limits")
+@pytest.mark.usefixtures("small_limits")
 @pytest.mark.parametrize("serde", SERDES, ids=["plain", "encrypted"])
 @pytest.mark.parametrize("ttl", [None, 3600])
 def test_every_checkpoint_reads_as_from_memory(
@@ -188,15 +167,17 @@ def test_every_checkpoint_reads_as_from_memory(
     def law(drawn: list[Any]) -> None:
         faces[0].delete_thread("t")
         model = Model(faces[0])
-        for number, (parent, drafts, drop, unknown, how) in enumerate(drawn):
+        for number, (parent, drafts, drop, how) in enumerate(drawn):
             at = min(parent, len(model.rows) - 1)
             values, _ = model.states.get(at, ({}, {}))
             changes = {
                 channel: draft(values.get(channel)) if isinstance(draft, Edit) else draft
                 for channel, draft in drafts.items()
             }
-            model.step(parent, changes, drop, f"run{number}", unknown)
-            if how == "fresh":
+            model.step(parent, changes, drop, f"run{number}", partial=how == "partial")
+            if how == "again":
+                faces[number % 2].put(*model.last)
+            elif how == "fresh":
                 model.face = faces[1] if model.face is faces[0] else faces[0]
             elif how == "prune":
                 model.face.prune(["t"])
@@ -261,7 +242,7 @@ def test_a_history_receives_each_piece_once(counted: Face, counter: CommandCount
         rows = counted.list(thread())
     assert len(rows) == 121
     asked = [one for one in counter.commands if one.collection == "checkpoint_channel_values"]
-    wanted = re.findall(r"'\$in': \[([\d, ]+)\]", str([one.document for one in asked]))
+    wanted = re.findall(r"'\$in': \[([\d, None]+)\]", str([one.document for one in asked]))
     numbers = [number for group in wanted for number in group.split(", ")]
     assert len(numbers) == len(set(numbers)) > 5
 
@@ -413,6 +394,36 @@ def test_a_put_that_is_repeated_stores_no_piece_twice(face: Face, database: Data
     assert values_of(face, again.config) == chain.values
 
 
+def test_the_first_put_may_be_repeated_when_its_value_has_grown(face: Face, database: Data) -> None:
+    first = checkpoint({"messages": [message(0, LARGE)]}, {"messages": f"{1:032}.{1:016}"})
+    step: Any = {"source": "loop", "step": 0}
+    chain = Chain(face)
+    chain.config = face.put(thread(), first, step, first["channel_versions"])
+    chain.values, chain.versions = dict(first["channel_values"]), {**first["channel_versions"]}
+    chain.put({"messages": [*chain.values["messages"], message(1, LARGE)]})
+    before = contents(database)
+    for again in (face, face.fresh()):
+        again.put(thread(), first, step, first["channel_versions"])
+        assert contents(database).keys() == before.keys()
+        assert values_of(again, thread()) == chain.values
+        assert values_of(again, thread(checkpoint_id=first["id"])) == first["channel_values"]
+
+
+def test_a_read_asks_for_no_piece_that_a_fork_wrote(face: Face, database: Data) -> None:
+    chain = chat(face, 20)
+    for number in range(20):
+        fork = Chain(face, config=chain.config)
+        fork.values, fork.versions = dict(chain.values), dict(chain.versions)
+        fork.put({"messages": [*chain.values["messages"], message(100 + number, 6000)]})
+    values = database["checkpoint_channel_values"]
+    assert values.count_documents({"part": {"$exists": True}}) > 20
+    newest: Any = database["checkpoints"].find_one({}, sort=[("checkpoint_id", -1)])
+    named = Found.of(newest).named()
+    assert ValueKey.of(values.find_one({"part": None}) or {}) in named
+    found = [one for query in value_queries(named) for one in values.find(query)]
+    assert sorted(map(ValueKey.of, found), key=str) == sorted(named, key=str)
+
+
 # ------------------------------------------------------------------ many small values
 
 
@@ -486,3 +497,48 @@ def test_a_value_that_changes_with_every_step_costs_one_command(
             chain.put({"n": number})
     assert sum(command.size for command in counter.commands) < LARGE + 10 * 2000
     assert values_of(counted.fresh(), thread()) == chain.values
+
+
+# ------------------------------------------------------------------ what does not go together
+
+
+def nested(depth: int) -> Any:
+    value: Any = "inside"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("anew", [False, True], ids=["added", "written anew"])
+def test_a_value_that_only_goes_alone_does_not_go_into_a_bundle(
+    make_face: MakeFace, encrypted: bool, anew: bool
+) -> None:
+    serde: Any = JsonPlusSerializer(pickle_fallback=True)
+    depth = next(
+        depth for depth in range(2000) if serde.dumps_typed([nested(depth)])[0] != "msgpack"
+    )
+    assert serde.dumps_typed(nested(depth))[0] == "msgpack"
+    if encrypted:
+        serde = EncryptedSerializer.from_pycryptodome_aes(serde, key=AES_KEY)
+    chain = Chain(make_face(serde=serde))
+    chain.put(many(1000, 200))
+    chain.put({"n": 1})
+    if anew:
+        for number in range(2):
+            chain.put(dict.fromkeys(many(1000, 200), f"{number}" * 200))
+    deep = {f"deep {place}": nested(depth) for place in range(3)}
+    chain.put({**deep, "channel_0000": "other", **{f"more {n}": "m" * 3000 for n in range(5)}})
+    for number in range(3):
+        config = chain.put({"n": number})
+        assert values_of(chain.face, config) == chain.values
+        assert values_of(chain.face.fresh(), config) == chain.values
+
+
+@pytest.mark.parametrize("channel", ["__bundle__", "__copy__"])
+def test_a_channel_with_a_name_of_the_layouts_own_is_refused(
+    face: Face, database: Data, channel: str
+) -> None:
+    with pytest.raises(ValueError, match=f"'{channel}'.*another name"):
+        Chain(face).put({channel: ["x"] * LARGE})
+    assert all(not found for found in contents(database).values())

@@ -63,6 +63,7 @@ class World:
 
     open_saver: Callable[[], MongoDBSaver]
     delta: bool
+    growing: bool = False
     thread_id: str = field(default_factory=lambda: f"thread {next(threads)}")
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
     logs: dict[str, list[Any]] = field(default_factory=dict)
@@ -87,6 +88,8 @@ class World:
             values.pop("log", None)
         if "doc" in new:
             new["doc"] = f"{place} " * LARGE
+        if self.growing:
+            new |= self.growth(values, place)
         new_versions = {
             channel: self.look.get_next_version(versions.get(channel)) for channel in new
         }
@@ -102,6 +105,13 @@ class World:
         self.values[made["id"]] = values
         self.logs[made["id"]] = log if self.delta else []
         return made, new_versions
+
+    def growth(self, values: dict[str, Any], place: int) -> dict[str, Any]:
+        """A list that gains items, or loses some, and small channels of which one changes."""
+        items = values.get("list", [])[: -1 if place % 4 == 3 else None]
+        new: dict[str, Any] = {"list": [*items, *(f"{place} {item}" * 9 for item in range(3))]}
+        small = range(8) if not values else [place % 8]
+        return new | {f"small {number}": f"{number} {place} " * 5 for number in small}
 
     def arguments(self, parent: int, run: str, *, large: bool = True) -> tuple[Any, ...]:
         made, new = self.next_checkpoint(parent, large=large)
@@ -154,6 +164,7 @@ class Plan:
         place: The parent of a put; how many a prune keeps.
         warm: Whether the party has read the parent before.
         crash: The step before which it crashes, None for never.
+        partial: Whether its graph knows no other channels than those that it writes.
     """
 
     what: str
@@ -161,6 +172,13 @@ class Plan:
     warm: bool = True
     large: bool = True
     crash: int | None = None
+    partial: bool = False
+
+
+def without_others(config: Any, made: Checkpoint, metadata: Any, new: Any) -> tuple[Any, ...]:
+    """Arguments of a put by a graph that knows no other channels than those that it writes."""
+    values = {name: value for name, value in made["channel_values"].items() if name in new}
+    return config, {**made, "channel_values": values}, metadata, new
 
 
 class Running:
@@ -176,10 +194,12 @@ class Running:
             self.party = Party(saver, self.follow)
             return
         if plan.what == "put":
-            if plan.warm:
+            if plan.warm or plan.partial:
                 saver.get_tuple(world.config(plan.place))
             arguments = world.arguments(plan.place, "run 9", large=plan.large)
             self.put_id = arguments[1]["id"]
+            if plan.partial:
+                arguments = without_others(*arguments)
             self.party = Party(saver, lambda call: put(call, *arguments))
             return
         operations: dict[str, Callable[[Any], Any]] = {
@@ -234,7 +254,7 @@ def check_errors(world: World, parties: Sequence[Running]) -> None:
         others = {other.plan.what for other in parties if other is not one}
         assert isinstance(one.party.error, MissingChannelValueError), one.party.error
         assert one.plan.what in ("put", "follow")
-        assert world.delta or "delete" in others
+        assert world.delta or one.plan.partial or "delete" in others
         assert others & {"delete", "delete run", "prune"}
 
 
@@ -273,6 +293,7 @@ plans = st.builds(
     warm=st.booleans(),
     large=st.booleans(),
     crash=st.none() | st.none() | st.integers(1, 12),
+    partial=st.sampled_from([False, False, True]),
 ).map(made_sensible)
 
 OLD_PUT, PRUNE = Plan("put", 1, large=False), Plan("prune", 1)
@@ -289,6 +310,30 @@ def hours_apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return bool(request.param == "hours apart")
 
 
+@pytest.fixture(params=["replaced", "growing"])
+def growing(request: pytest.FixtureRequest) -> bool:
+    """Whether values grow and there are many small ones, beside those that are replaced."""
+    if request.param == "growing":
+        request.getfixturevalue("small_limits")
+    return bool(request.param == "growing")
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_the_growing_values_here_are_in_pieces_and_in_bundles(
+    open_saver: Callable[[], MongoDBSaver],
+) -> None:
+    world = World(open_saver, delta=False, growing=True)
+    for place in range(3, 6):
+        world.put(world.look, place, "run 9")
+    assert world.check()
+    newest = world.look.checkpoint_collection.find_one(world.config(6)["configurable"])
+    pieces = {
+        one["channel"]: len(one["pieces"]) // 4 for one in newest["channels"] if "pieces" in one
+    }
+    assert pieces.keys() == {"list", "__bundle__"}
+    assert min(pieces.values()) > 1
+
+
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     plans=st.lists(plans, min_size=2, max_size=4).map(without_crashes_beside_a_deletion),
@@ -301,11 +346,12 @@ def hours_apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def test_any_interleaving_leaves_whole_checkpoints_and_loses_none(
     open_saver: Callable[[], MongoDBSaver],
     hours_apart: bool,
+    growing: bool,
     plans: list[Plan],
     order: list[int],
     delta: bool,
 ) -> None:
-    run(World(open_saver, delta), plans, order, looking=False)
+    run(World(open_saver, delta, growing), plans, order, looking=False)
 
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -318,11 +364,12 @@ def test_any_interleaving_leaves_whole_checkpoints_and_loses_none(
 def test_at_every_moment_of_any_interleaving_a_reader_sees_whole_checkpoints(
     open_saver: Callable[[], MongoDBSaver],
     hours_apart: bool,
+    growing: bool,
     plans: list[Plan],
     order: list[int],
     delta: bool,
 ) -> None:
-    run(World(open_saver, delta), plans, order, looking=True)
+    run(World(open_saver, delta, growing), plans, order, looking=True)
 
 
 # ---------------------------------------------------------------------- named cases

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:Depreca
 
 DATABASE = "mocked"
 LARGE = b"v" * LARGE_SIZE
+MANY = {f"small {place}": f"{place:03}" * 130 for place in range(200)}
 STEP: Any = {"source": "loop", "step": 0}
 
 
@@ -115,6 +116,24 @@ def test_an_unchanged_large_value_is_carried_over(mocked: Mocked) -> None:
     assert [row.checkpoint["channel_values"]["few"] for row in rows] == [2, 1]
     assert all(row.checkpoint["channel_values"]["docs"] == LARGE for row in rows)
     assert mocked.count("checkpoint_channel_values") == 1
+
+
+def test_values_that_grow_and_many_small_ones_are_read_as_they_were_put(mocked: Mocked) -> None:
+    chain = Chain(mocked)
+    put = [(chain.put({"list": ["x" * LARGE_SIZE] * 3, **MANY}), dict(chain.values))]
+    for number in range(12):
+        # Every third is a fork from the one before.
+        changes = {"list": [*chain.values["list"], f"{number}" * 3000], f"small {number}": "new"}
+        fork = Chain(mocked, config=chain.config) if number % 3 == 2 else chain
+        fork.values, fork.versions = dict(chain.values), dict(chain.versions)
+        put.append((fork.put(changes), dict(fork.values)))
+    for config, values in put:
+        found = mocked(mocked.saver, "get_tuple", config)
+        assert found.checkpoint["channel_values"] == values
+    before = mocked.count("checkpoint_channel_values")
+    mocked(mocked.saver, "prune", ["t"])
+    assert 5 < mocked.count("checkpoint_channel_values") < before
+    assert [row.checkpoint["channel_values"] for row in mocked.list(thread())] == [put[-1][1]]
 
 
 def test_pending_writes_are_stored_and_read_in_order(mocked: Mocked) -> None:

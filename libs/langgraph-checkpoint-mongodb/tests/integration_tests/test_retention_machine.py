@@ -35,6 +35,7 @@ from tests.support import Chain, checkpoint, thread
 
 COUNTERS = "counters_since_delta_snapshot"
 Key = tuple[str, str, str]
+SMALL = {f"small {place}": f"{place:03}" * 130 for place in range(200)}
 numbers = itertools.count()
 
 
@@ -58,6 +59,7 @@ class Machine(RuleBasedStateMachine):
     """Does the same to a saver and to a dict, and compares every read."""
 
     face: ClassVar[Face]
+    growing: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,6 +157,8 @@ class Machine(RuleBasedStateMachine):
         new: dict[str, Any] = {"n": random.randrange(1000)}
         if changed & 1:
             new["large"] = f"{random.randrange(1000)} " * INLINE_VALUE_BYTES
+        if self.growing:
+            new |= self.growth(values, changed)
         if changed & 2 and self.delta:
             new["log"] = DeltaSnapshot([random.randrange(1000)]) if snapshot else None
         new_versions = {channel: next_version(versions.get(channel)) for channel in new}
@@ -173,6 +177,13 @@ class Machine(RuleBasedStateMachine):
         self.face.put(config, stored, metadata, new_versions)
         key = (t, ns, stored["id"])
         self.model[key] = Stored(values, versions, parent and parent[2], f"{run}")
+
+    def growth(self, values: dict[str, Any], changed: int) -> dict[str, Any]:
+        """A list that gains items, or loses some, and many small channels of which few change."""
+        items = values.get("list", [])[: -1 if changed == 3 else None]
+        new: dict[str, Any] = {"list": [*items, *(f"{random.random()}" * 2 for _ in range(3))]}
+        small = random.sample(range(8), k=2) if values else range(8)
+        return new | {f"small {number}": f"{random.random()}" * 2 for number in small}
 
     @rule(
         place=st.integers(0, 50),
@@ -272,12 +283,17 @@ class Machine(RuleBasedStateMachine):
             assert found == self.log(key)[0]
 
 
-def test_a_saver_does_what_its_model_does(face: Face) -> None:
-    bound = type("Bound", (Machine,), {"face": face})
+@pytest.mark.parametrize("values", ["replaced", "growing"])
+def test_a_saver_does_what_its_model_does(
+    request: pytest.FixtureRequest, face: Face, values: str
+) -> None:
+    if values == "growing":
+        request.getfixturevalue("small_limits")
+    bound = type("Bound", (Machine,), {"face": face, "growing": values == "growing"})
     run_state_machine_as_test(
         bound,
         settings=settings(
-            max_examples=examples(12),
+            max_examples=examples(12 if values == "replaced" else 6),
             stateful_step_count=25,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),
@@ -328,6 +344,11 @@ class Writer(threading.Thread):
             new["large"] = f"{self._random.randrange(1000)} " * INLINE_VALUE_BYTES
         if not chain.values:
             new["constant"] = "c" * 2 * INLINE_VALUE_BYTES
+            new |= SMALL
+        items = chain.values.get("list", [])
+        kept = items[: self._random.choice([None, None, None, -1])]
+        new["list"] = [*kept, f"{self._random.random()}" * 100]
+        new[f"small {self._random.randrange(200)}"] = f"{self._random.random()}" * 20
         run_id = f"{self._thread_id} {self._random.choice('ab')}"
         config = chain.put(new, metadata={"run_id": run_id})
         self.acknowledged[config["configurable"]["checkpoint_id"]] = dict(chain.values)
@@ -378,7 +399,7 @@ class Beside:
             values = row.checkpoint["channel_values"]
             # One whose put has not returned yet is compared as far as it can be known.
             assert values == acknowledged.get(id_, values)
-            assert values.keys() == {"n", "large", "constant"}
+            assert values.keys() == {"n", "large", "constant", "list", *SMALL}
         return set(rows)
 
     def check_after_removal(self) -> None:

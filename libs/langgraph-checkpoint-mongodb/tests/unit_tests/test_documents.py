@@ -137,9 +137,9 @@ def test_an_item_of_the_input_is_found_where_the_input_was_stored() -> None:
     assert entry.keys(KEY) == [ValueKey("t", "ns", "__start__", "v", 2)]
 
 
-def test_the_key_of_a_value_without_parts_does_not_ask_for_one() -> None:
+def test_the_key_of_a_value_without_parts_finds_none_of_its_pieces() -> None:
     query = {"thread_id": "t", "checkpoint_ns": "ns", "channel": "a", "version": "v"}
-    assert ValueKey("t", "ns", "a", "v", None).query() == query
+    assert ValueKey("t", "ns", "a", "v", None).query() == {**query, "part": None}
     assert ValueKey("t", "ns", "a", "v", 0).query() == {**query, "part": 0}
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langgraph.checkpoint.mongodb._growing import (
+    FEW_PIECES,
     MAX_PIECES,
     PIECE_BYTES,
     SMALL_PIECE_BYTES,
@@ -116,8 +117,19 @@ def test_a_list_and_a_dict_of_the_same_bytes_are_not_mixed_up() -> None:
     store.put(items)
 
 
+def test_a_short_value_has_few_pieces_and_a_long_one_more() -> None:
+    state = ["x" * 5000]
+    store = Store(state)
+    for number in range(150):
+        state = [*state, str(number) * (TAIL_BYTES // len(str(number)) + 10)]
+        store.put(state)
+        size = len(CODEC.dumps(state)[1])
+        assert len(store.pieces) <= FEW_PIECES + 2 + size // SMALL_PIECE_BYTES
+    assert store.written < 4 * size
+
+
 def test_many_small_pieces_become_one() -> None:
-    state = ["x" * 2 * SMALL_PIECE_BYTES]
+    state = ["x" * 2 * 1024 * 1024]
     store = Store(state)
     for number in range(3 * MAX_PIECES):
         state = [*state, str(number) * (TAIL_BYTES // len(str(number)) + 10)]
@@ -129,7 +141,7 @@ def test_many_small_pieces_become_one() -> None:
 def test_few_digests_serve_many_pieces() -> None:
     state = ["x" * 5000]
     store = Store(state)
-    for number in range(MAX_PIECES - 1):
+    for number in range(200):
         state = [*state, str(number) * 3000]
         store.put(state)
     assert len(store.growth.groups) <= 10

@@ -82,8 +82,8 @@ def test_one_with_values_of_their_own_takes_two_reads() -> None:
 def test_exactly_the_values_that_it_names_are_read() -> None:
     port = ScriptedPort(("newest", (document(ENTRY), [])), ("find", [value()]))
     assert values_of(read(port)) == {"small": 1, "docs": "docs"}
-    asked = {"thread_id": "t", "checkpoint_ns": "", "channel": "docs", "version": "v"}
-    assert port.asked[1].given == asked
+    named = {"channel": "docs", "version": "v", "part": None}
+    assert port.asked[1].given == {"thread_id": "t", "checkpoint_ns": "", **named}
 
 
 def test_a_checkpoint_of_the_whole_layout_reads_no_values() -> None:

@@ -91,7 +91,7 @@ class ValueKey(NamedTuple):
 
     def query(self) -> Document:
         """The query for exactly this document."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
+        return self._asdict()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 __all__ = [
+    "FEW_PIECES",
     "MAX_PIECES",
     "PIECE_BYTES",
     "SMALL_PIECE_BYTES",
@@ -39,11 +40,12 @@ It is sent again with every checkpoint until it is a piece, which costs a comman
 short messages gets a piece about every second turn.
 """
 
-SMALL_PIECE_BYTES = 32 * 1024
+SMALL_PIECE_BYTES = 16 * 1024
 """Pieces that are smaller are put together when there are many of them."""
 
-MAX_PIECES = 128
-"""So many small pieces at the end of a value become one."""
+FEW_PIECES, MAX_PIECES = 4, 128
+"""So many small pieces at the end of a value become one: few of a value that is not large, and
+of a larger one in proportion, so that a byte is seldom written again."""
 
 PIECE_BYTES = 4 * 1024 * 1024
 """A piece is no larger than this; more is cut into several."""
@@ -157,7 +159,8 @@ def cut_value(data: bytes, before: Growth, *, most_tail: int = TAIL_BYTES) -> Cu
         return None
     if len(body) - at <= most_tail:
         return _cut(data, groups, [], bytes(body[at:]))
-    if sum(group.count for group in _small_at_end(groups)) >= MAX_PIECES:
+    most = min(MAX_PIECES, max(FEW_PIECES, len(body) // SMALL_PIECE_BYTES))
+    if sum(group.count for group in _small_at_end(groups)) >= most:
         while groups and groups[-1].is_small:
             at -= groups.pop().size
         if not groups:

@@ -80,7 +80,8 @@ def refer(document: Document, entry: ManifestEntry) -> None:
     """
     (key,) = entry.keys(CheckpointKey(document["thread_id"], document["checkpoint_ns"], ""))
     document["value"] = b""
-    document["stored"] = {name: value for name, value in key.query().items() if name in _STORED}
+    named = {name: getattr(key, name) for name in _STORED}
+    document["stored"] = {name: value for name, value in named.items() if value is not None}
 
 
 def referred(document: Mapping[str, Any]) -> ValueKey | None:

@@ -17,6 +17,7 @@ from langgraph.checkpoint.mongodb._bundle import BUNDLE, Bundle, bundle_pieces
 from langgraph.checkpoint.mongodb._codec import Codec, Typed, native_size
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
 from langgraph.checkpoint.mongodb._documents import (
+    COPY_CHANNEL,
     WHOLE,
     ManifestEntry,
     value_version,
@@ -87,7 +88,8 @@ class Plan:
         growths: How values that grow are cut, by channel.
         bundle: What the bundle of small values holds.
         recent: The values that are inline although they are not small.
-        unknown: Channels whose values are inline in the parent, not given, and not at hand.
+        unknown: Channels whose values the parent holds, inline or in its bundle, and which are
+            needed, but neither given nor at hand: to be read, and planned again.
         sizes: Bytes of the values that are cut and changed, as they would be in one document.
         digests: The large items of reserved channels among `written`, by digest of their
             bytes: LangGraph stores the graph's input first as `__start__` and then, the
@@ -160,7 +162,16 @@ class Planner:
         self._plan = Plan()
 
     def plan(self) -> Plan:
-        """Make the plan."""
+        """Make the plan.
+
+        Raises:
+            ValueError: A channel has a name that means something else in what is stored.
+        """
+        for channel in (self._versions.keys() | self._values.keys()) & _OTHER_MEANING:
+            raise ValueError(
+                f"Cannot store channel {channel!r}: this checkpointer uses the name for itself. "
+                "Give the state's key another name."
+            )
         small: list[_Small] = []
         for channel, value in self._values.items():
             written = channel in self._new_versions
@@ -168,7 +179,7 @@ class Planner:
                 continue
             size, typed = native_size(value), None
             if size is None:
-                size, typed = self._serialized(value)
+                size, typed = self._serialized(channel, value)
             if size <= INLINE_VALUE_BYTES and self._may_be_inline(value, typed):
                 small.append(_Small(size, channel, value, typed, written))
             else:
@@ -181,9 +192,10 @@ class Planner:
         self._bound_tails()
         return self._plan
 
-    def _serialized(self, value: Any) -> tuple[int, Typed | None]:
+    def _serialized(self, channel: str, value: Any) -> tuple[int, Typed | None]:
         """A value's size, and its serialization; that is in clear for what may be cut."""
-        if self._codec.encrypts() and self._cuts and type(value) in (list, dict):
+        cuttable = type(value) in (list, dict) and channel not in RESERVED_IN_PARTS
+        if self._codec.encrypts() and self._cuts and cuttable:
             data = self._codec.dumps_in_clear(value)
             if data:
                 return len(data), (_IN_CLEAR, data)
@@ -276,29 +288,45 @@ class Planner:
 
     def _place_bundle(self, moved: list[_Small]) -> None:
         """Carry the parent's bundle over, values added; anew, if much in it does not count."""
-        live = self._in_bundle | {one.channel: self._text(one.channel) for one in moved}
         parent, entry = self._parent.bundle, self._parent.manifest.get(BUNDLE)
-        pairs, names = len(moved), set(live)
         kept: tuple[int, ...] = ()
         if parent is not None and entry is not None and entry.pieces is not None:
-            pairs, names, kept = pairs + parent.pairs, names | parent.names, entry.pieces
-        bundle = Bundle(pairs, live, frozenset(names - live.keys()))
-        renewed = bundle.is_mostly_dead or len(kept) > MAX_PIECES
-        if kept and renewed and all(channel in self._values for channel in self._in_bundle):
-            sized = [(channel, self._values[channel]) for channel in self._in_bundle]
-            # Their sizes were checked when they came to lie there.
-            moved = [*moved, *(_Small(INLINE_VALUE_BYTES, *one, None, False) for one in sized)]
-            kept, bundle = (), Bundle(len(moved), live)
+            kept = entry.pieces
+        bundle = self._bundle(parent if kept else None, moved)
+        if kept and (bundle.is_mostly_dead or len(kept) > MAX_PIECES):
+            moved, kept = [*moved, *self._unbundled()], ()
+            bundle = self._bundle(None, moved)
         values = [(one.size, one.channel, one.value) for one in moved]
         pieces = list(bundle_pieces(self._codec, values))
         if not all(pieces):
-            # Text that msgpack does not take: the serializer falls back on another form.
+            # What can be serialized alone, but not in a dict, as one that is nested too deep.
             for one in moved:
                 self._write(one)
-            moved, pieces = [], []
+            if not kept:
+                return
+            pieces, bundle = [], self._bundle(parent, [])
         self._plan.bundle = bundle
         first = ManifestEntry(BUNDLE, PIECES_VERSION, 0, pieces=()) if entry is None else entry
         self._add_pieces(first, kept, [self._codec.seal(piece) for piece in pieces])
+
+    def _bundle(self, before: Bundle | None, added: Iterable[_Small]) -> Bundle:
+        """What the bundle holds when values are added to the one before."""
+        new = {one.channel: self._text(one.channel) for one in added}
+        if before is None:
+            return Bundle(len(new), new)
+        live = self._in_bundle | new
+        return Bundle(before.pairs + len(new), live, (before.names | new.keys()) - live.keys())
+
+    def _unbundled(self) -> list[_Small]:
+        """The values of the parent's bundle that count; those not at hand are to be read."""
+        at_hand = {**self._parent.kept, **self._values}
+        self._plan.unknown += [name for name in self._in_bundle if name not in at_hand]
+        # Their sizes were checked when they came to lie there.
+        return [
+            _Small(INLINE_VALUE_BYTES, channel, at_hand[channel], None, written=False)
+            for channel in self._in_bundle
+            if channel in at_hand
+        ]
 
     # ------------------------------------------------------------ large values
 
@@ -402,7 +430,8 @@ class Planner:
         if data and self._codec.encrypts():
             self._write_pieces(channel, data)
             return
-        typed = typed or self._codec.dumps(value)
+        if typed is None or typed[0] == _IN_CLEAR:
+            typed = self._codec.dumps(value)
         text = self._text(channel)
         if self._parent.digests and len(typed[1]) > LARGE_ITEM_BYTES:
             stored = self._parent.digests.get(digest(typed))
@@ -451,6 +480,8 @@ class Planner:
         key = value_version(version, self._checkpoint["id"], own=own)
         return ManifestEntry(channel, key, 0, channel_version=None if key == text else text)
 
+
+_OTHER_MEANING = frozenset({BUNDLE, COPY_CHANNEL})
 
 _IN_CLEAR = "in clear"
 """The type, here only, of a serialization that is yet to be encrypted."""

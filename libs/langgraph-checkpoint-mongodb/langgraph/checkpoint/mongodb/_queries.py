@@ -258,23 +258,28 @@ def value_queries(keys: Iterable[ValueKey], most: int = 1000) -> list[Document]:
 
 
 def _clauses(keys: Iterable[ValueKey]) -> list[Document]:
-    """Exactly these documents of one namespace, grouped by what groups best."""
+    """Exactly these documents of one namespace, grouped by what groups best.
+
+    Pieces lie under the version of the document without `part` that they follow: those that
+    others wrote are not asked for, and not deleted, with it.
+    """
+    parts: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
+    for key in sorted(keys, key=lambda key: (*key[:4], key.part is not None, key.part or 0)):
+        parts[key.channel, key.version].append(key.part)
     by_channel: defaultdict[str, list[Any]] = defaultdict(list)
     by_version: defaultdict[str, list[Any]] = defaultdict(list)
-    parts: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
-    for key in sorted(keys, key=lambda key: (*key[:4], key.part or 0)):
-        if key.part is not None:
-            parts[key.channel, key.version].append(key.part)
-        else:
-            by_channel[key.channel].append(key.version)
-            by_version[key.version].append(key.channel)
+    for (channel, version), numbers in parts.items():
+        if numbers == [None]:
+            by_channel[channel].append(version)
+            by_version[version].append(channel)
     if len(by_channel) <= len(by_version):
         whole = [{"channel": one, "version": _one_of(many)} for one, many in by_channel.items()]
     else:
         whole = [{"channel": _one_of(many), "version": one} for one, many in by_version.items()]
-    return whole + [
+    return [{**clause, "part": None} for clause in whole] + [
         {"channel": channel, "version": version, "part": _one_of(numbers)}
         for (channel, version), numbers in parts.items()
+        if numbers != [None]
     ]
 
 

@@ -392,22 +392,47 @@ def _body(codec: Codec, document: Document) -> bytes:
 
 
 async def learn(call: Call, document: Document) -> Parent:
-    """What a checkpoint's document tells a put that follows it, how values are cut included."""
+    """What a checkpoint's document tells a put that follows it, how values are cut included.
+
+    Raises:
+        MissingChannelValueError: It is still there, but its bundle is not.
+    """
     found = Found.of(document)
     if BUNDLE in found.parent.manifest:
-        found.values = await read_values(
-            call, found.parent.manifest[BUNDLE].keys(found.key), fresh=True
-        )
+        try:
+            found.values = await _read_bundle(call, found)
+        except MissingChannelValueError:
+            query = {**found.key.query(), **VISIBLE}
+            if await call.io.find("checkpoints", query, KEY_FIELDS, most=1, fresh=True):
+                raise
+            return Parent(LAYOUT, {}, stored=False)
     await call.io.offload(found.size, _learn, call.codec, found)
     return found.parent
 
 
-def _learn(codec: Codec, found: Found) -> None:
+async def small_values(call: Call, document: Document) -> dict[str, Any]:
+    """Read the values of a checkpoint that lie in its own document, or in its bundle.
+
+    Raises:
+        MissingChannelValueError: Its bundle is not there.
+    """
+    found = Found.of(document)
+    if BUNDLE in found.parent.manifest:
+        found.values = await _read_bundle(call, found)
+    return await call.io.offload(found.size, _learn, call.codec, found)
+
+
+async def _read_bundle(call: Call, found: Found) -> dict[ValueKey, Document]:
+    bundle = {BUNDLE: found.parent.manifest[BUNDLE]}
+    return await read_all_values(call, found.key, bundle)
+
+
+def _learn(codec: Codec, found: Found) -> dict[str, Any]:
     unpacked = load_checkpoint(codec, found.document)
-    entry, values = found.parent.manifest.get(BUNDLE), dict[str, Any]()
-    if entry and all(key in found.values for key in entry.keys(found.key)):
-        values = load_values(codec, found.key, {BUNDLE: entry}, unpacked, found.values)
+    manifest = {name: one for name, one in found.parent.manifest.items() if name == BUNDLE}
+    values = load_values(codec, found.key, manifest, unpacked, found.values)
     found.learn(unpacked, values)
+    return {**unpacked.checkpoint["channel_values"], **values}
 
 
 async def read_writes(

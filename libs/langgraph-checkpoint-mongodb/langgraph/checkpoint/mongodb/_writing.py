@@ -6,7 +6,7 @@ while others remove checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -61,7 +61,7 @@ from langgraph.checkpoint.mongodb._queries import (
     put_key,
     value_queries,
 )
-from langgraph.checkpoint.mongodb._reading import learn, load_checkpoint, read_values
+from langgraph.checkpoint.mongodb._reading import learn, read_values, small_values
 from langgraph.checkpoint.mongodb._renewal import renew
 from langgraph.checkpoint.mongodb._ttl import value_stamp
 from langgraph.checkpoint.mongodb._whole import whole_fields
@@ -304,8 +304,11 @@ class _SplitPut:
         plan = await self._planned(parent, own, salt)
         if plan.unknown:
             # A graph that does not know a channel goes on with a thread that holds its value.
-            kept = await self._inline_of_parent(plan.unknown)
-            plan = await self._planned(replace(parent, kept=kept), own, salt)
+            kept = await self._read_of_parent(plan.unknown)
+            parent = replace(parent, kept={**parent.kept, **kept})
+            plan = await self._planned(parent, own, salt)
+        if plan.unknown:
+            await self._lost(plan.unknown)
         return plan
 
     async def _planned(self, parent: Parent, own: Collection[str], salt: int) -> Plan:
@@ -320,24 +323,24 @@ class _SplitPut:
 
         return await self.call.io.offload(_size_of(self.values), plan)
 
-    async def _inline_of_parent(self, channels: Sequence[str]) -> dict[str, Any]:
-        """Read inline values of the parent.
+    async def _read_of_parent(self, channels: Sequence[str]) -> dict[str, Any]:
+        """Read values of the parent that lie inline or in its bundle, as far as they do.
 
         Raises:
-            MissingChannelValueError: The parent is gone.
+            MissingChannelValueError: The parent is gone, or its bundle.
         """
         parent = self.key._replace(checkpoint_id=self.fields["parent_checkpoint_id"])
         query = {**parent.query(), **VISIBLE}
         found = await self.call.io.find("checkpoints", query, ALL_FIELDS, most=1, fresh=True)
         if not found:
-            versions = self.checkpoint["channel_versions"]
-            lost = {channel: version_text(versions[channel]) for channel in channels}
-            await _give_up(self.call, self.key, False, lost)
-        unpacked = await self.call.io.offload(
-            len(found[0]["checkpoint"]), load_checkpoint, self.call.codec, found[0]
-        )
-        inline = unpacked.checkpoint["channel_values"]
-        return {channel: inline[channel] for channel in channels if channel in inline}
+            await self._lost(channels)
+        values = await small_values(self.call, found[0])
+        return {channel: values[channel] for channel in channels if channel in values}
+
+    async def _lost(self, channels: Iterable[str]) -> None:
+        versions = self.checkpoint["channel_versions"]
+        lost = {channel: version_text(versions[channel]) for channel in channels}
+        await _give_up(self.call, self.key, False, lost)
 
     async def _measured(self, plan: Plan) -> list[Document]:
         """The value documents, all found small enough, as is the checkpoint's."""
@@ -463,8 +466,8 @@ class _SplitPut:
     def _not_in_hand(self, plan: Plan) -> dict[str, str]:
         """What a checkpoint without its parent would lack, by channel."""
         carried = {entry.channel: entry.holds for entry in plan.carried}
-        if BUNDLE in carried and plan.bundle:
-            del carried[BUNDLE]
+        carried.pop(BUNDLE, None)
+        if plan.bundle:
             carried |= plan.bundle.live
         unknown = {
             channel: version for channel, version in carried.items() if channel not in self.values
