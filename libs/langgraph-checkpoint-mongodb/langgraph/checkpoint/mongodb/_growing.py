@@ -40,15 +40,18 @@ It is sent again with every checkpoint until it is a piece, which costs a comman
 short messages gets a piece about every second turn.
 """
 
-SMALL_PIECE_BYTES = 16 * 1024
+SMALL_PIECE_BYTES = 12 * 1024
 """Pieces that are smaller are put together when there are many of them."""
 
-FEW_PIECES, MAX_PIECES = 4, 128
+FEW_PIECES, MAX_PIECES = 3, 128
 """So many small pieces at the end of a value become one: few of a value that is not large, and
 of a larger one in proportion, so that a byte is seldom written again."""
 
 PIECE_BYTES = 4 * 1024 * 1024
 """A piece is no larger than this; more is cut into several."""
+
+# One small piece more for so many bytes of the value.
+_FOR_EACH_PIECE = 8 * 1024
 
 _DIGEST_BYTES = 10
 
@@ -159,7 +162,7 @@ def cut_value(data: bytes, before: Growth, *, most_tail: int = TAIL_BYTES) -> Cu
         return None
     if len(body) - at <= most_tail:
         return _cut(data, groups, [], bytes(body[at:]))
-    most = min(MAX_PIECES, max(FEW_PIECES, len(body) // SMALL_PIECE_BYTES))
+    most = min(MAX_PIECES, max(FEW_PIECES, len(body) // _FOR_EACH_PIECE))
     if sum(group.count for group in _small_at_end(groups)) >= most:
         while groups and groups[-1].is_small:
             at -= groups.pop().size

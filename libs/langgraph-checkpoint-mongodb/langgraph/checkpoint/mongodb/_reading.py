@@ -38,6 +38,7 @@ from langgraph.checkpoint.mongodb._pending import counting, pending_writes, refe
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
     ALL_FIELDS,
+    KEY_FIELDS,
     NEWEST_FIRST,
     NEWEST_OF_ROOT_FIRST,
     any_of,
