@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.environments import LIBRARY
-from bench.plan import TITLES, is_time
+from bench.plan import TITLES, is_point, is_time
 from bench.plots import draw_all
 from bench.report import Report, readable
 from bench.run import Contestant, Outcome
@@ -81,10 +81,14 @@ def _figures(outcomes: list[Outcome]) -> Iterator[str]:
     found = Found(outcomes)
     for workload in dict.fromkeys(outcome.workload for outcome in outcomes):
         mine = [outcome for outcome in outcomes if outcome.workload == workload]
+        figures = dict.fromkeys(name for outcome in mine for name in outcome.runs)
+        shown = [figure for figure in figures if not is_point(figure)]
+        if not shown:  # a plot says it all
+            continue
         yield f"\n### {workload}: {TITLES[workload]}\n"
         yield "| sync / async | " + " | ".join(PEERS) + " |"
         yield "|---|" + "---|" * len(PEERS)
-        for figure in dict.fromkeys(name for outcome in mine for name in outcome.runs):
+        for figure in shown:
             cells = [_both(found, mine, workload, peer, figure) for peer in PEERS]
             if set(cells) != {"-"}:
                 yield f"| {figure.replace('_', ' ')} | {' | '.join(cells)} |"
