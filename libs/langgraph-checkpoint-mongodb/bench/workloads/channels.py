@@ -31,7 +31,6 @@ class ManyChannels:
         await self._built.put(values)
         # What is written at once may be stored otherwise than what stayed for a step.
         await self._built.put({"c0": text(self._size, -1)})
-        figures = {}
         times = []
         with self._stage.meter.measure() as span:
             for _ in range(reads):
@@ -39,7 +38,7 @@ class ManyChannels:
                 found = await self._stage.face.get_tuple(thread(self._built.thread_id))
                 times.append(time.perf_counter() - start)
         expect(found.checkpoint["channel_values"] == self._built.values, "channels were changed")
-        figures |= {
+        figures = {
             "get_ms": min(times) * 1000,
             "get_commands": span.commands / reads,
             "get_sent": span.sent / reads,
