@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.environments import LIBRARY
 from bench.plan import TITLES, is_point, is_time
-from bench.plots import draw_all
+from bench.plots import IN_WORDS, draw_all
 from bench.report import Report, readable
 from bench.run import Contestant, Outcome
 from bench.targets import Found, Verdict, verdicts
@@ -29,6 +29,7 @@ def main() -> None:
     page = PAGE.read_text()
     for name, lines in {
         "conditions": _conditions(report),
+        "plots": _plots(),
         "promises": _promises(verdicts(report.outcomes)),
         "figures": _figures(report.outcomes),
     }.items():
@@ -54,6 +55,14 @@ def _conditions(report: Report) -> Iterator[str]:
     packages = {f"{k} {v}" for found in report.versions.values() for k, v in found.items()}
     yield f"Packages: {', '.join(sorted(packages))}."
     yield from (f"**{text}**" for text in report.warnings)
+
+
+def _plots() -> Iterator[str]:
+    """Show every plot, the one that fits the reader's ground."""
+    for name, words in IN_WORDS.items():
+        dark = f'media="(prefers-color-scheme: dark)" srcset="benchmarks/{name}-dark.svg"'
+        light = f'alt="{words}" src="benchmarks/{name}-light.svg"'
+        yield f"<picture><source {dark}><img {light}></picture>\n"
 
 
 def _promises(judged: list[Verdict]) -> Iterator[str]:

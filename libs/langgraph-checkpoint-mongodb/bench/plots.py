@@ -198,9 +198,21 @@ def _sweep(figure: Figure, found: Found, ink: str) -> None:
 
 PLOTS: dict[str, Draw] = {
     "bytes-sent": _bytes_sent,
-    "unchanging-channel": _unchanging,
-    "channels": _channels,
-    "growth": _growth,
     "turns": _turns,
+    "unchanging-channel": _unchanging,
+    "growth": _growth,
+    "channels": _channels,
     "many-channels": _sweep,
+}
+IN_WORDS = {
+    "bytes-sent": "Bytes sent to the server a step or turn, by workload and saver",
+    "turns": "Bytes sent to the server by each turn of a chat as it grows, by saver",
+    "unchanging-channel": (
+        "Bytes stored and read and memory used with a channel of 10 MB that never changes"
+    ),
+    "growth": "Time of put, get_tuple and list as a thread grows to 100,000 checkpoints",
+    "channels": "Time of get_tuple with 1 to 1000 channels",
+    "many-channels": (
+        "Time of get_tuple and bytes sent by a step with 1 to 5,000 channels of 20 bytes to 4 kB"
+    ),
 }

@@ -287,6 +287,13 @@ def test_a_plot_has_a_line_for_each_peer_that_was_measured() -> None:
     assert lines_drawn("turns", []) == [0, 0]
 
 
+def test_the_page_shows_every_plot() -> None:
+    page = "".join(docs._plots())
+    for name in PLOTS:
+        assert page.count(f'"benchmarks/{name}-dark.svg"') == 1
+        assert page.count(f'"benchmarks/{name}-light.svg"') == 1
+
+
 def test_the_scripted_model_calls_three_tools_and_then_answers() -> None:
     model = ScriptedModel()
     asked = [HumanMessage("a question")]
