@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from bench.plan import TITLES, is_time
+from bench.plan import TITLES, is_point, is_time
 from bench.run import Contestant, Outcome
 from bench.targets import Verdict, verdicts
 
@@ -69,7 +69,8 @@ class Report:
         """Print a table for each workload, the promises, and what the reader must know."""
         for workload in dict.fromkeys(outcome.workload for outcome in self.outcomes):
             for table in self._tables(workload, console):
-                console.print(table)
+                if table.row_count or table.caption:  # else a plot says it all
+                    console.print(table)
         judged = [] if self.quick else verdicts(self.outcomes)
         if judged:
             console.print(_promises(judged))
@@ -128,7 +129,8 @@ def _table(title: str, columns: dict[str, Outcome]) -> Table:
         table.add_column(name, justify="right")
     outcomes = [*columns.values()]
     bases = {o.contestant.face: o for o in outcomes if o.contestant.peer == BASE}
-    for figure in dict.fromkeys(name for outcome in outcomes for name in outcome.runs):
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.runs)
+    for figure in (name for name in names if not is_point(name)):
         cells = [cell(figure, o, bases.get(o.contestant.face)) for o in outcomes]
         table.add_row(figure, *cells)
     for outcome in outcomes:
@@ -151,7 +153,7 @@ def readable(figure: str, value: float | None) -> str:
     words = set(figure.split("_"))
     if value is None or ("commands" in words and not value):  # the driver does not tell
         return "-"
-    if {"sent", "received", "stored", "memory"} & words:
+    if {"sent", "received", "stored", "memory", "size"} & words:
         for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
             if value >= size:
                 return f"{value / size:.3g} {unit}"

@@ -12,13 +12,19 @@ from collections.abc import Awaitable, Callable
 
 import bson
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from matplotlib.figure import Figure
 from rich.console import Console
 
-from bench import relay
+from bench import docs, relay
+from bench.plan import TITLES, passes
+from bench.plots import PLOTS
 from bench.relay import Client, Relay, control, mongo_command
 from bench.report import Report
 from bench.run import Contestant, Outcome
-from bench.targets import verdicts
+from bench.targets import Found, verdicts
+from bench.workloads import WORKLOADS
+from bench.workloads.agents import ScriptedModel
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -223,3 +229,79 @@ def test_a_ratio_of_times_compares_the_best_turns() -> None:
     ours = Outcome("W2", Contestant("ours", "async"), {"ms_per_turn": [40, 15, 30]})
     theirs = Outcome("W2", Contestant("0.5.1", "async"), {"ms_per_turn": [20, 10, 90]})
     assert ours.ratio("ms_per_turn", theirs) == pytest.approx(1.5)
+
+
+def test_every_workload_has_a_title_and_is_run() -> None:
+    assert list(TITLES) == list(WORKLOADS)
+    assert all(passes(workload, quick=False, turns=5) for workload in TITLES)
+
+
+def test_a_figure_may_be_promised_against_another_one_of_ours() -> None:
+    runs = {
+        "list_sent_per_turn": [21.0],
+        "delta_sent_per_turn": [10.0],
+        "list_read_ms": [3.0],
+        "delta_read_ms": [4.0],
+    }
+    judged = verdicts([Outcome("W13", Contestant("ours", "sync"), runs)])
+    assert [(one.target.figure, one.met) for one in judged] == [
+        ("list_sent_per_turn", False),
+        ("list_read_ms", True),
+    ]
+
+
+def test_what_is_drawn_stands_in_no_table() -> None:
+    runs = {"sent_per_turn": [12_000.0], "point_sent_20": [345_000.0]}
+    sweep = {"point_get_ms_20_1": [1.0]}
+    report = Report(quick=True, servers={})
+    ours = Contestant("ours", "sync")
+    report.add([Outcome("W2", ours, runs), Outcome("W4c", ours, sweep)])
+    console = Console(width=80, file=io.StringIO(), force_terminal=False)
+    report.show(console)
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "12 kB" in shown
+    assert "345" not in shown
+    assert "W4c" not in shown
+    page = "\n".join(docs._figures(report.outcomes))
+    assert "sent per turn" in page
+    assert "point" not in page
+    assert "W4c" not in page
+
+
+def lines_drawn(plot: str, outcomes: list[Outcome]) -> list[int]:
+    """How many lines each panel of a plot shows."""
+    figure = Figure()
+    PLOTS[plot](figure, Found(outcomes), "#000000")
+    return [len(axes.lines) for axes in figure.axes]
+
+
+def test_a_plot_has_a_line_for_each_peer_that_was_measured() -> None:
+    turns = {f"point_sent_{turn}": [13_000.0 + turn] for turn in range(20, 201, 20)}
+    delta = {f"point_delta_sent_{turn}": [8_000.0] for turn in range(20, 201, 20)}
+    sweep = {f"point_get_ms_200_{count}": [1.0] for count in (1, 10)}
+    ours, theirs = Contestant("ours", "sync"), Contestant("postgres", "sync")
+    chats = [Outcome("W2", ours, turns), Outcome("W2", theirs, turns), Outcome("W13", ours, delta)]
+    assert lines_drawn("turns", chats) == [3, 0]
+    assert lines_drawn("many-channels", [Outcome("W4c", ours, sweep)]) == [0, 1, *[0] * 6]
+    assert lines_drawn("turns", []) == [0, 0]
+
+
+def test_the_page_shows_every_plot() -> None:
+    page = "".join(docs._plots())
+    for name in PLOTS:
+        assert page.count(f'"benchmarks/{name}-dark.svg"') == 1
+        assert page.count(f'"benchmarks/{name}-light.svg"') == 1
+
+
+def test_the_scripted_model_calls_three_tools_and_then_answers() -> None:
+    model = ScriptedModel()
+    asked = [HumanMessage("a question")]
+    first = model.invoke(asked)
+    assert isinstance(first, AIMessage)
+    assert [call["name"] for call in first.tool_calls] == ["search", "search", "download"]
+    results = [ToolMessage("found", tool_call_id=call["id"]) for call in first.tool_calls]
+    last = model.invoke([*asked, first, *results])
+    assert isinstance(last, AIMessage)
+    assert last.text
+    assert not last.tool_calls
