@@ -40,10 +40,10 @@ It is sent again with every checkpoint until it is a piece, which costs a comman
 short messages gets a piece about every second turn.
 """
 
-SMALL_PIECE_BYTES = 12 * 1024
+SMALL_PIECE_BYTES = 16 * 1024
 """Pieces that are smaller are put together when there are many of them."""
 
-FEW_PIECES, MAX_PIECES = 3, 128
+FEW_PIECES, MAX_PIECES = 4, 128
 """So many small pieces at the end of a value become one: few of a value that is not large, and
 of a larger one in proportion, so that a byte is seldom written again."""
 
