@@ -15,7 +15,7 @@ WORKLOADS: dict[str, Workload] = {
     "W1": LargeChannels(list),
     "W1s": LargeChannels(str),
     "W2": Chat(200, 10),
-    "W2L": Chat(1000, 20),
+    "W2L": Chat(1000, 10),
     "W3": SmallAgent(),
     "W4": GetTuple(),
     "W4b": SmallTogether(),
