@@ -199,9 +199,9 @@ class Machine(RuleBasedStateMachine):
             channels = [one for one in channels if one != "log" or not self.has_child(key)]
         writes = [(channel, random.randrange(1000)) for channel in channels]
         self.face.put_writes(self.config(key), writes, task, path)
-        taken = {(one[1], one[2]) for one in self.model[key].writes}
-        for idx, write in enumerate(writes):
-            if (task, idx) not in taken:
+        if all(one[1] != task for one in self.model[key].writes):
+            # What a task wrote before is whole, and stays as it is.
+            for idx, write in enumerate(writes):
                 self.model[key].writes[path, task, idx] = write
 
     def has_child(self, key: Key) -> bool:
