@@ -266,7 +266,7 @@ class Trial:
 
     def documents(self, t: str) -> dict[str, list[str]]:
         """All that is stored of a thread and of its copy, without what differs by its nature."""
-        left_out = {"_id", "metadata", "run_id", "created_at", "rekeyed"}
+        left_out = {"_id", "metadata", "run_id", "created_at", "rekeyed", "attempt"}
         return {
             name: sorted(
                 str(

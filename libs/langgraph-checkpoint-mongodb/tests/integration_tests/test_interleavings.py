@@ -326,7 +326,7 @@ def test_the_growing_values_here_are_in_pieces_and_in_bundles(
     for place in range(3, 6):
         world.put(world.look, place, "run 9")
     assert world.check()
-    newest = world.look.checkpoint_collection.find_one(world.config(6)["configurable"])
+    newest: Any = world.look.checkpoint_collection.find_one(world.config(6)["configurable"])
     pieces = {
         one["channel"]: len(one["pieces"]) // 4 for one in newest["channels"] if "pieces" in one
     }

@@ -156,8 +156,8 @@ def test_a_listing_goes_on_past_a_checkpoint_deleted_meanwhile(
     deleting = DeletesNewest(database)
     face = make_face(client_kwargs={"event_listeners": [deleting]})
     chain = Chain(face)
-    first = chain.put({"docs": LARGE})
-    chain.put({"docs": LARGE * 2})
+    first = chain.put({"docs": LARGE * 4})
+    chain.put({"docs": LARGE * 5})
     with deleting.recording():
         assert [row.config for row in face.list(thread())] == [first]
 

@@ -99,8 +99,8 @@ def test_a_write_exactly_at_the_limit_is_stored(face: Face, database: Data, limi
 
 def test_one_byte_more_in_a_write_is_refused(face: Face, database: Data, limit: int) -> None:
     config = Chain(face).put({"a": 1})
-    face.put_writes(config, [("a", b"")], "task0")
-    room = limit - overhead(database, "checkpoint_writes")
+    face.put_writes(config, [("a", b""), ("b", 2)], "task0")
+    room = limit - overhead(database, "checkpoint_writes", channel="a")
     before = contents(database)
     with pytest.raises(ChannelTooLargeError, match="the pending write of task 'task1'") as caught:
         face.put_writes(config, [("a", bytes(room + 1)), ("b", 2)], "task1")

@@ -129,7 +129,7 @@ def test_a_connection_cut_between_messages_leaves_nothing_that_counts(
                 face.put_writes(config, large, "task")
         else:
             face.put_writes(config, large, "task")
-    expected = [("task", *one) for one in large] if cut == messages else []
+    expected = [("task", *one) for one in large] if cut >= messages else []
     assert written(make_face(), config) == expected
     face.put_writes(config, large, "task")
     assert written(make_face(), config) == [("task", *one) for one in large]

@@ -78,6 +78,12 @@ class ScriptedPort(Port):
         found: list[Document] = self._answer("find", role, query, **options)
         return found
 
+    async def find_within(
+        self, role: Role, query: Document, *, sort: Any, most_bytes: int
+    ) -> tuple[list[Document], bool]:
+        found = self._answer("find_within", role, query, sort=sort, most_bytes=most_bytes)
+        return found if isinstance(found, tuple) else (found, True)
+
     async def newest(
         self, query: Document, sort: Sequence[tuple[str, int]], *, fresh: bool = False
     ) -> tuple[Document, list[Document] | None] | None:

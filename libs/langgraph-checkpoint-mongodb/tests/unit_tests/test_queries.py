@@ -260,7 +260,7 @@ def test_the_root_namespace_can_be_listed_alone() -> None:
 
 @pytest.mark.parametrize("key", ["$where", "$or", 5, None])
 def test_an_operator_as_a_filter_key_is_refused(key: Any) -> None:
-    with pytest.raises(ValueError, match="MongoDB operators are not allowed"):
+    with pytest.raises(ValueError, match="MongoDB operator keys are not allowed"):
         list_query(None, {key: 1}, None)
 
 

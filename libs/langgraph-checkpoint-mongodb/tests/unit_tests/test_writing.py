@@ -44,6 +44,13 @@ STOPPED = Updated(1, stopped=True)
 PROOF = {"$unset": {UNPROVEN: ""}}
 
 
+def parent_document() -> Document:
+    """The document of the parent as it is stored."""
+    type_, data = pack_checkpoint(CODEC, checkpoint({}, {"large": V1}), {})
+    fields = {"layout": 2, "channels": [ENTRY.to_document()], "type": type_, "checkpoint": data}
+    return {**PARENT.query(), **fields}
+
+
 def put_second(
     port: ScriptedPort,
     values: Mapping[str, Any],
@@ -221,10 +228,8 @@ def test_after_a_read_that_found_nothing_it_asks_nothing() -> None:
 
 
 def test_an_unknown_parent_is_read_from_the_primary() -> None:
-    type_, data = pack_checkpoint(CODEC, checkpoint({}, {"large": V1}), {})
     entries = [ENTRY.to_document()]
-    found = {"layout": 2, "channels": entries, "type": type_, "checkpoint": data}
-    port = ScriptedPort(("find", [{**PARENT.query(), **found}]), ("update", INSERTED))
+    port = ScriptedPort(("find", [parent_document()]), ("update", INSERTED))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     asked = port.asked[0]
     assert (asked.given, asked.options["fresh"]) == (
@@ -422,29 +427,27 @@ def test_a_value_that_was_there_already_is_looked_at_before_its_checkpoint_is_se
     assert proofs(port) == [4]
 
 
-def packed(document: Document) -> Document:
-    """A checkpoint document with the state that a put reads of it."""
-    type_, data = pack_checkpoint(CODEC, checkpoint({}, {"large": V1}), {})
-    return {**document, "type": type_, "checkpoint": data}
-
-
 def test_a_proof_that_finds_its_checkpoint_being_removed_does_not_count() -> None:
     missed, doomed = Updated(1, missed=1), {**KEY.query(), DOOMED: [ObjectId()]}
-    parent = {**PARENT.query(), "layout": 2, "channels": [ENTRY.to_document()]}
-    script = [("update", missed), ("find", [parent, doomed]), ("update_many", 1)]
-    port = knowing(*script, ("find", [packed(parent)]), ("update", UPDATED))
+    parent = parent_document()
+    found = [("find", [parent, doomed]), ("update_many", 1), ("find", [parent])]
+    script = [("update", missed), *found]
+    port = knowing(*script, ("update", UPDATED))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     assert port.asked[2].options["update"] == {"$unset": {DOOMED: ""}}
 
 
 def test_a_parent_that_was_changed_since_it_was_read_is_read_again() -> None:
     token = ObjectId()
-    found = {**PARENT.query(), "layout": 2, "channels": [ENTRY.to_document()], "rekeyed": token}
-    again = [("find", [found]), ("find", [packed(found)])]
-    port = knowing(("update", STOPPED), *again, ("update", UPDATED))
+    found = {**parent_document(), "rekeyed": token}
+    port = knowing(("update", STOPPED), ("find", [found]), ("find", [found]), ("update", UPDATED))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
-    finds = ["checkpoints.find"] * 2
-    assert port.methods == ["checkpoints.update", *finds, "checkpoints.update"]
+    assert port.methods == [
+        "checkpoints.update",
+        "checkpoints.find",
+        "checkpoints.find",
+        "checkpoints.update",
+    ]
     assert port.asked[-1].given[1].query["rekeyed"] == token
 
 

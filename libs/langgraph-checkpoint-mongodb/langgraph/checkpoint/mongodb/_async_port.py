@@ -80,6 +80,26 @@ class AsyncPort:
         cursor = collection.find(**driver.find_arguments(query, fields, sort, most, self._native))
         return await cursor.to_list(None)
 
+    async def find_within(
+        self,
+        role: Role,
+        query: Document,
+        *,
+        sort: Sequence[tuple[str, int]],
+        most_bytes: int,
+    ) -> tuple[list[Document], bool]:
+        """See `Port`."""
+        arguments = driver.find_arguments(query, ALL_FIELDS, sort, 0, self._native)
+        found: list[Document] = []
+        cursor = self._collections[role].find(**arguments)
+        async for document in cursor:
+            found.append(document)
+            most_bytes -= len(document["value"])
+            if most_bytes < 0:
+                await cursor.close()
+                return found, False
+        return found, True
+
     def _primary(self, role: Role) -> AsyncCollection[Document]:
         collection = self._collections[role]
         if not self._native:

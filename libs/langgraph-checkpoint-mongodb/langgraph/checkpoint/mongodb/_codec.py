@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import UserDict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, cast
 
@@ -113,11 +114,38 @@ class Codec:
         return loads_metadata(self._serde, stored)
 
     def loads_metadata_item(self, document: Mapping[str, Any], key: str) -> Any:
-        """Deserialize one item of a document's metadata, None when it is absent."""
+        """Deserialize one item of a document's metadata, None when it is absent.
+
+        Args:
+            document: The checkpoint document.
+            key: The item's key, or keys of dicts in one another with dots between.
+        """
         stored = document["metadata"]
         if not isinstance(stored, Mapping):
             return self.loads_metadata(document).get(key)
-        return loads_metadata(self._serde, stored[key]) if key in stored else None
+        while key not in stored:
+            outer, dot, key = key.partition(".")
+            stored = stored.get(outer)
+            if not dot or not isinstance(stored, Mapping):
+                return None
+        return loads_metadata(self._serde, stored[key])
+
+
+@contextmanager
+def explained(codec: Codec, values: Iterable[tuple[str, Any]], thread_id: str) -> Iterator[None]:
+    """Note on an error of the serializer for which channel's value, of which thread, it came."""
+    try:
+        yield
+    except Exception as error:
+        for channel, value in values:
+            try:
+                codec.dumps(value)
+            except Exception:
+                error.add_note(
+                    f"This is about the value of channel {channel!r} of thread {thread_id!r}, a "
+                    f"{type(value).__module__}.{type(value).__qualname__}. Nothing was written."
+                )
+        raise
 
 
 def native_metadata(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -124,9 +124,14 @@ class Planning:
 
 
 class Memory:
-    """The newest checkpoint of each namespace, and the layout of each thread."""
+    """The newest checkpoint of each namespace, and the layout of each thread.
+
+    Attributes:
+        failed_copies: The claims of copies that failed here, for the next copy to take over.
+    """
 
     def __init__(self) -> None:
+        self.failed_copies: set[ObjectId] = set()
         self._lock = threading.Lock()
         self._newest: OrderedDict[tuple[str, str], tuple[str, Parent]] = OrderedDict()
         self._entries = 0

@@ -79,6 +79,21 @@ class Port(Protocol):
         """
         ...
 
+    async def find_within(
+        self,
+        role: Role,
+        query: Document,
+        *,
+        sort: Sequence[tuple[str, int]],
+        most_bytes: int,
+    ) -> tuple[list[Document], bool]:
+        """Read documents until their `value`s are larger than a bound.
+
+        Returns:
+            The first documents in order, and whether these are all.
+        """
+        ...
+
     async def newest(
         self, query: Document, sort: Sequence[tuple[str, int]], *, fresh: bool = False
     ) -> tuple[Document, list[Document] | None] | None:

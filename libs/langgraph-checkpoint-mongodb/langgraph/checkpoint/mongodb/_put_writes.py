@@ -10,7 +10,7 @@ from bson import ObjectId
 from langchain_core.runnables import RunnableConfig
 from pymongo.errors import DuplicateKeyError
 
-from langgraph.checkpoint.mongodb._codec import estimate_size
+from langgraph.checkpoint.mongodb._codec import estimate_size, explained
 from langgraph.checkpoint.mongodb._documents import (
     WRITE_KEY,
     CheckpointKey,
@@ -51,11 +51,12 @@ async def put_writes(
     if not writes:
         return
     stamp = None if call.ttl is None else await call.io.now()
-    documents = await call.io.offload(
-        lambda: estimate_size(*(value for _, value in writes), enough=OFFLOAD_ENOUGH),
-        write_documents,
-        *(call.codec, key, writes, task_id, task_path, stamp),
-    )
+    with explained(call.codec, writes, key.thread_id):
+        documents = await call.io.offload(
+            lambda: estimate_size(*(value for _, value in writes), enough=OFFLOAD_ENOUGH),
+            write_documents,
+            *(call.codec, key, writes, task_id, task_path, stamp),
+        )
     for document in documents:
         await check_payload(call, document, lambda: f"the pending write of task {task_id!r}")
     await _refer_to_input(call, key, documents)

@@ -191,7 +191,7 @@ def _check_filter(metadata: Mapping[Any, Any], *, nested: bool = False) -> None:
     for key, value in metadata.items():
         text = isinstance(key, str)
         if (text and key.startswith("$")) or not (text or nested):
-            raise ValueError(f"Invalid filter key {key!r}: MongoDB operators are not allowed.")
+            raise ValueError(f"Invalid filter key {key!r}: MongoDB operator keys are not allowed.")
         if isinstance(value, Mapping):
             _check_filter(value, nested=True)
 

@@ -39,32 +39,16 @@ from langgraph.checkpoint.mongodb._queries import (
     KEY_FIELDS,
     NEWEST_FIRST,
     NEWEST_OF_ROOT_FIRST,
-    ListQuery,
-    Resume,
     any_of,
     callers_of,
     config_of,
-    matches,
-    prefilter,
     thread_config,
     value_queries,
 )
 from langgraph.checkpoint.mongodb._whole import whole_checkpoint
 from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
 
-__all__ = ["Found", "Page", "decode", "get_tuple", "list_page"]
-
-_PAGE = 100
-"""Checkpoints that a listing reads at a time."""
-
-_PAGE_VALUE_BYTES = 32 * 1024 * 1024
-"""Serialized channel values that a listing holds at a time, one checkpoint's at least."""
-
-_FILTER_PAGE, _FILTER_PAGE_MOST = 64, 1024
-"""Checkpoints whose metadata a filtered listing looks at, at first and when few match."""
-
-_WHOLE_PAGE = 8
-"""Whole-layout checkpoints, each up to 16 MB, that are fetched by their keys at a time."""
+__all__ = ["Found", "complete", "decode", "fill", "get_tuple"]
 
 
 @dataclass(slots=True)
@@ -205,6 +189,8 @@ async def complete(
     found: Sequence[Found],
     known: Mapping[ValueKey, Document] | None = None,
     writes: Mapping[CheckpointKey, list[Document]] | None = None,
+    *,
+    check: bool = True,
 ) -> list[Found]:
     """Read values and writes of checkpoints; leave out those that were removed meanwhile.
 
@@ -213,6 +199,7 @@ async def complete(
         found: The checkpoints.
         known: Value documents that were read already.
         writes: The pending writes, if they were read already.
+        check: Whether to `fill` each as well.
 
     Raises:
         MissingChannelValueError: A checkpoint that is still there lacks a value.
@@ -226,15 +213,21 @@ async def complete(
         of_all = read_writes(call, [one.key for one in found])
         values, writes = await call.io.together(reading, of_all)
     values |= {key: known[key] for key in wanted & known.keys()}
-    whole = []
     for one in found:
         one.values = values
         one.writes = writes.get(one.key, [])
-        if not one.fill():
-            whole.append(one)
-        elif again := await _look_again(call, one):
-            whole.append(again)
-    return whole
+    if not check:
+        return list(found)
+    return [whole for one in found if (whole := await fill(call, one))]
+
+
+async def fill(call: Call, found: Found) -> Found | None:
+    """Make sure that a checkpoint is there whole; None when it was removed meanwhile.
+
+    Raises:
+        MissingChannelValueError: It is still there, but lacks a value.
+    """
+    return await _look_again(call, found) if found.fill() else found
 
 
 async def _look_again(call: Call, found: Found) -> Found | None:
@@ -404,8 +397,13 @@ async def read_writes(
     call: Call, keys: Sequence[CheckpointKey]
 ) -> dict[CheckpointKey, list[Document]]:
     """Read the pending writes of checkpoints."""
+    return group_writes(await call.io.find("writes", query_of(keys), ALL_FIELDS))
+
+
+def group_writes(documents: Iterable[Document]) -> dict[CheckpointKey, list[Document]]:
+    """Pending write documents by their checkpoint."""
     writes: defaultdict[CheckpointKey, list[Document]] = defaultdict(list)
-    for document in await call.io.find("writes", query_of(keys), ALL_FIELDS):
+    for document in documents:
         writes[key_of(document)].append(document)
     return writes
 
@@ -464,105 +462,3 @@ def _decode(call: Call, found: Found) -> CheckpointTuple:
         parent_config=config_of(found.key._replace(checkpoint_id=parent_id)) if parent_id else None,
         pending_writes=pending_writes(codec, found.writes),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page of a listing.
-
-    Attributes:
-        rows: The checkpoints, newest first.
-        resume: Where the next page begins; None after the last one.
-    """
-
-    rows: list[Found]
-    resume: Resume | None
-
-    def values(self) -> Mapping[ValueKey, Document]:
-        """The value documents read, which the next page need not read again."""
-        return self.rows[-1].values if self.rows else {}
-
-
-async def list_page(
-    call: Call,
-    wanted: ListQuery,
-    resume: Resume | None,
-    most: int | None,
-    known: Mapping[ValueKey, Document],
-) -> Page:
-    """Read one page of a listing; nothing stays open after it.
-
-    Args:
-        call: What the call works with.
-        wanted: What is listed.
-        resume: Where the page before ended.
-        most: How many checkpoints are still wanted, None for all.
-        known: The value documents of the page before.
-    """
-    size = _PAGE if most is None else min(_PAGE, most)
-    if wanted.metadata:
-        documents, resume = await _filtered(call, wanted, resume, size)
-    else:
-        documents = await call.io.find(
-            *("checkpoints", {**wanted.page(resume), **VISIBLE}, ALL_FIELDS),
-            sort=wanted.sort,
-            most=size,
-        )
-        resume = _after(documents[-1]) if documents else None
-    found = _affordable([Found.of(document) for document in documents])
-    if len(found) < len(documents):
-        resume = _after(found[-1].document)
-    rows = await complete(call, found, known) if found else []
-    return Page(rows, resume)
-
-
-def _after(document: Document) -> Resume:
-    key = key_of(document)
-    return Resume(key.checkpoint_id, key.thread_id, key.checkpoint_ns)
-
-
-def _affordable(found: list[Found]) -> list[Found]:
-    """The first checkpoints whose values, each counted once, may be held at a time."""
-    seen: set[ValueKey] = set()
-    room = _PAGE_VALUE_BYTES
-    for count, one in enumerate(found):
-        for entry in one.parent.manifest.values():
-            keys = entry.keys(one.key)
-            new = sum(key not in seen for key in keys)
-            seen.update(keys)
-            room -= entry.size * new // len(keys)
-        if room < 0 and count:
-            return found[:count]
-    return found
-
-
-async def _filtered(
-    call: Call, wanted: ListQuery, resume: Resume | None, size: int
-) -> tuple[list[Document], Resume | None]:
-    """The next checkpoints whose metadata match, compared here, value by value."""
-    first = prefilter(call.codec, wanted.metadata)
-    fields = {**KEY_FIELDS, "layout": 1, "type": 1, "metadata": 1}
-    matching: list[Document] = []
-    most = max(size, _FILTER_PAGE)
-    while len(matching) < size:
-        query = {**wanted.page(resume), **first, **VISIBLE}
-        documents = await call.io.find("checkpoints", query, fields, sort=wanted.sort, most=most)
-        most = min(4 * most, _FILTER_PAGE_MOST)
-        resume = None
-        for document in documents:
-            resume = _after(document)
-            if matches(call.codec, document, wanted.metadata):
-                matching.append(document)
-            if len(matching) == size:
-                break
-        if not documents:
-            break
-    if not matching:
-        return [], resume
-    if any(layout_of(document) != LAYOUT for document in matching[_WHOLE_PAGE:]):
-        matching = matching[:_WHOLE_PAGE]
-        resume = _after(matching[-1])
-    keys = [key_of(document) for document in matching]
-    documents = await call.io.find("checkpoints", query_of(keys), ALL_FIELDS)
-    by_key = {key_of(document): document for document in documents}
-    return [by_key[key] for key in keys if key in by_key], resume

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from langgraph.checkpoint.mongodb._clock import object_id
 from langgraph.checkpoint.mongodb._commit import DOOMED, REKEYED, RETAINED
@@ -27,6 +28,7 @@ from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Call, Role
 from langgraph.checkpoint.mongodb._queries import KEY_FIELDS, checked, value_queries
 from langgraph.checkpoint.mongodb._reading import key_of
+from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 
 __all__ = ["delete_for_runs", "delete_thread", "prune"]
 
@@ -74,19 +76,21 @@ async def _delete_checkpoints(call: Call, query: Document) -> int:
     return deleted
 
 
-async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last: int) -> None:
+async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last: Any) -> None:
     """Remove old checkpoints; see `MongoDBSaver.prune`."""
     if strategy not in _STRATEGIES:
         raise ValueError(
             f"Unknown strategy {strategy!r}: expected one of {', '.join(_STRATEGIES)}."
         )
-    if keep_last < 1:
-        raise ValueError(f"Invalid keep_last {keep_last!r}: expected 1 or more.")
-    for thread_id in _identifiers(thread_ids, "thread_id"):
-        if strategy != "keep_latest":
+    if isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1:
+        raise ValueError(f"Invalid keep_last {keep_last!r}: expected a whole number from 1 on.")
+    ids = _identifiers(thread_ids, "thread_id")
+    if strategy != "keep_latest":
+        for thread_id in ids:
             await delete_thread(call, thread_id)
-        else:
-            await _remove(call, thread_id, lambda graph: graph.keys() - graph.newest(keep_last))
+        return
+    newest = dict.fromkeys(ids, lambda graph: graph.keys() - graph.newest(keep_last))
+    await _remove_from(call, newest)
 
 
 async def delete_for_runs(call: Call, run_ids: Sequence[str]) -> None:
@@ -96,8 +100,25 @@ async def delete_for_runs(call: Call, run_ids: Sequence[str]) -> None:
     for at in range(0, len(ids), _NAMES_PER_QUERY):
         for key in await _of_runs(call, ids[at : at + _NAMES_PER_QUERY]):
             threads[key.thread_id].add(key)
-    for thread_id, keys in threads.items():
-        await _remove(call, thread_id, _only(keys))
+    await _remove_from(call, {thread_id: _only(keys) for thread_id, keys in threads.items()})
+
+
+async def _remove_from(
+    call: Call, chosen: Mapping[str, Callable[[Graph], set[CheckpointKey]]]
+) -> None:
+    """Remove chosen checkpoints of threads.
+
+    Raises:
+        UnknownLayoutError: A newer release wrote to some of them; the others are done.
+    """
+    unknown: UnknownLayoutError | None = None
+    for thread_id, choose in chosen.items():
+        try:
+            await _remove(call, thread_id, choose)
+        except UnknownLayoutError as error:
+            unknown = unknown or error
+    if unknown:
+        raise unknown
 
 
 def _only(keys: set[CheckpointKey]) -> Callable[[Graph], set[CheckpointKey]]:

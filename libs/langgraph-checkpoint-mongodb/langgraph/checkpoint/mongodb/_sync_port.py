@@ -61,6 +61,26 @@ class SyncPort:
         cursor = collection.find(**driver.find_arguments(query, fields, sort, most, self._native))
         return self._all(cursor)
 
+    async def find_within(
+        self,
+        role: Role,
+        query: Document,
+        *,
+        sort: Sequence[tuple[str, int]],
+        most_bytes: int,
+    ) -> tuple[list[Document], bool]:
+        """See `Port`."""
+        arguments = driver.find_arguments(query, ALL_FIELDS, sort, 0, self._native)
+        found: list[Document] = []
+        cursor = self._collections[role].find(**arguments)
+        for document in cursor:
+            found.append(document)
+            most_bytes -= len(document["value"])
+            if most_bytes < 0:
+                cursor.close()
+                return found, False
+        return found, True
+
     def _all(self, cursor: Any) -> list[Document]:
         # Batch by batch takes a fraction of the time of one by one. And a client's `timeoutMS`
         # holds for all batches together, as it does in the async port.

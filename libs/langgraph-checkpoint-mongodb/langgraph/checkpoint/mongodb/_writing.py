@@ -23,7 +23,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph.checkpoint.mongodb._bundle import BUNDLE
-from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size
+from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size, explained
 from langgraph.checkpoint.mongodb._commit import (
     DOOMED,
     REKEYED,
@@ -109,7 +109,8 @@ async def put(
     await renew(call, callers)
     if rebuilt and parent_id and not parent.stored:
         await _give_up(call, key, False, rebuilt)
-    if parent.layout == LAYOUT:
+    # What is no mapping by channel cannot be divided: it is taken whole.
+    if parent.layout == LAYOUT and isinstance(checkpoint.get("channel_values", {}), Mapping):
         split = _SplitPut(call, key, checkpoint, rebuilt, fields, new_versions, began)
         with call.io.memory.planning(key) if _INPUT in split.values else nullcontext() as planning:
             await split.store(parent, planning)
@@ -165,9 +166,11 @@ async def _put_whole(
     rebuilt: Mapping[str, str],
 ) -> None:
     """Store a checkpoint of a thread that began in the whole layout."""
-    values = checkpoint.get("channel_values") or {}
-    fields |= await call.io.offload(_size_of(values), whole_fields, call.codec, checkpoint)
-    what = f"its {len(values)} channel values, which this thread's old layout keeps together"
+    values: Any = checkpoint.get("channel_values") or {}
+    by_channel = values if isinstance(values, Mapping) else {"": values}
+    with explained(call.codec, by_channel.items(), key.thread_id):
+        fields |= await call.io.offload(_size_of(by_channel), whole_fields, call.codec, checkpoint)
+    what = "its channel values, which this thread's old layout keeps together"
     await _check_checkpoint(call, key, {**fields, UNPROVEN: True} if rebuilt else fields, what)
     parent_key = key._replace(checkpoint_id=fields["parent_checkpoint_id"]) if rebuilt else None
     created = False
@@ -290,6 +293,7 @@ class _SplitPut:
         return plan
 
     async def _planned(self, parent: Parent, own: Collection[str], salt: int) -> Plan:
+        @explained(self.call.codec, self.values.items(), self.key.thread_id)
         def plan() -> Plan:
             codec, checkpoint = self.call.codec, self.checkpoint
             plan = Planner(codec, checkpoint, self.new_versions, parent, own, salt).plan()

@@ -30,9 +30,10 @@ from langgraph.checkpoint.mongodb import (
 )
 from langgraph.checkpoint.mongodb._async_port import AsyncPort
 from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
-from langgraph.checkpoint.mongodb._documents import Document, ValueKey
+from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._listing import Listing
 from langgraph.checkpoint.mongodb._port import Call
-from langgraph.checkpoint.mongodb._queries import Resume, list_query
+from langgraph.checkpoint.mongodb._queries import list_query
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 
 if TYPE_CHECKING:
@@ -266,21 +267,16 @@ class AsyncMongoDBSaver(SaverBase):
         Raises:
             ValueError: An identifier is not a string, a filter key is a MongoDB operator,
                 or `limit` is negative.
-            MissingChannelValueError: A value that a checkpoint names is not stored.
-            UnknownLayoutError: A newer release wrote a checkpoint.
+            MissingChannelValueError: A value that the next checkpoint names is not stored.
+            UnknownLayoutError: After the last one, if a newer release wrote some.
+            OldMetadataError: After the last one, if a release before 0.2.2 wrote some.
         """
         wanted, most = list_query(config, filter, before), checked_limit(limit)
-        call = await self._ready()
-        resume: Resume | None = None
-        known: Mapping[ValueKey, Document] = {}
-        while most is None or most > 0:
-            page = await _reading.list_page(call, wanted, resume, most, known)
-            for found in page.rows:
-                yield await _reading.decode(call, found)
-            if page.resume is None:
-                return
-            resume, known = page.resume, page.values()
-            most = None if most is None else most - len(page.rows)
+        listing = Listing(await self._ready(), wanted, most)
+        while not listing.ended:
+            for found in await listing.page():
+                yield await _reading.decode(listing.call, found)
+            listing.check()
 
     async def aput(
         self,

@@ -29,9 +29,10 @@ from langgraph.checkpoint.mongodb import (
     _writing,
 )
 from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
-from langgraph.checkpoint.mongodb._documents import Document, ValueKey
+from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._listing import Listing
 from langgraph.checkpoint.mongodb._port import run
-from langgraph.checkpoint.mongodb._queries import ListQuery, Resume, list_query
+from langgraph.checkpoint.mongodb._queries import list_query
 from langgraph.checkpoint.mongodb._sync_port import SyncPort
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 
@@ -234,24 +235,18 @@ class MongoDBSaver(SaverBase):
         Raises:
             ValueError: An identifier is not a string, a filter key is a MongoDB operator,
                 or `limit` is negative.
-            MissingChannelValueError: A value that a checkpoint names is not stored.
-            UnknownLayoutError: A newer release wrote a checkpoint.
+            MissingChannelValueError: A value that the next checkpoint names is not stored.
+            UnknownLayoutError: After the last one, if a newer release wrote some.
+            OldMetadataError: After the last one, if a release before 0.2.2 wrote some.
         """
         wanted = list_query(config, filter, before)
-        return self._pages(wanted, checked_limit(limit))
+        return self._listed(Listing(self._call(), wanted, checked_limit(limit)))
 
-    def _pages(self, wanted: ListQuery, most: int | None) -> Iterator[CheckpointTuple]:
-        call = self._call()
-        resume: Resume | None = None
-        known: Mapping[ValueKey, Document] = {}
-        while most is None or most > 0:
-            page = run(_reading.list_page(call, wanted, resume, most, known))
-            for found in page.rows:
-                yield run(_reading.decode(call, found))
-            if page.resume is None:
-                return
-            resume, known = page.resume, page.values()
-            most = None if most is None else most - len(page.rows)
+    def _listed(self, listing: Listing) -> Iterator[CheckpointTuple]:
+        while not listing.ended:
+            for found in run(listing.page()):
+                yield run(_reading.decode(listing.call, found))
+            listing.check()
 
     def put(
         self,

@@ -11,6 +11,8 @@ from langgraph.checkpoint.base import CheckpointMetadata
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from pymongo.driver_info import DriverInfo
 
+from langgraph.checkpoint.mongodb.errors import OldMetadataError
+
 __all__ = ["DRIVER_METADATA", "dumps_metadata", "loads_metadata"]
 
 DRIVER_METADATA = DriverInfo(name="Langgraph", version=version("langgraph-checkpoint-mongodb"))
@@ -52,8 +54,9 @@ def _is_native(metadata: Any) -> bool:
 
 
 def _is_native_key(key: Any) -> bool:
-    if not isinstance(key, str) or "\0" in key:
+    if not isinstance(key, str):
         return False
+    # With a NUL, too: BSON refuses it (`InvalidDocument`), as it did in older releases.
     # Half of a surrogate pair is no UTF-8; the serializer says so in its own words.
     return key.isascii() or not any("\ud800" <= char <= "\udfff" for char in key)
 
@@ -67,7 +70,12 @@ def loads_metadata(serde: SerializerProtocol, metadata: Any) -> CheckpointMetada
 
     Returns:
         The metadata, leaves deserialized.
+
+    Raises:
+        OldMetadataError: A release before 0.2.2 wrote it.
     """
+    if isinstance(metadata, bytes):
+        raise OldMetadataError
     if isinstance(metadata, Mapping):
         loaded = {key: loads_metadata(serde, value) for key, value in metadata.items()}
         return cast(CheckpointMetadata, loaded)
