@@ -243,7 +243,7 @@ def test_a_history_receives_each_piece_once(counted: Face, counter: CommandCount
     assert len(rows) == 121
     asked = [one for one in counter.commands if one.collection == "checkpoint_channel_values"]
     wanted = re.findall(r"'\$in': \[([\d, None]+)\]", str([one.document for one in asked]))
-    numbers = [number for group in wanted for number in group.split(", ")]
+    numbers = [one for group in wanted for one in group.split(", ") if one != "None"]
     assert len(numbers) == len(set(numbers)) > 5
 
 
@@ -334,9 +334,10 @@ def test_all_pieces_together_are_as_large_as_a_document_may_be(
 
 def test_a_missing_piece_is_a_missing_value(face: Face, database: Data) -> None:
     chain = chat(face, 20)
-    pieces = [*database["checkpoint_channel_values"].find({"part": {"$exists": True}})]
-    assert len(pieces) > 3
-    database["checkpoint_channel_values"].delete_one({"_id": pieces[1]["_id"]})
+    newest: Any = database["checkpoints"].find_one({}, sort=[("checkpoint_id", -1)])
+    lost = Found.of(newest).named()[-1]
+    assert lost.part
+    database["checkpoint_channel_values"].delete_one(lost.query())
     with pytest.raises(MissingChannelValueError, match="messages") as caught:
         face.fresh().get_tuple(chain.config)
     assert [channel for channel, _ in caught.value.missing] == ["messages"]
@@ -410,13 +411,13 @@ def test_the_first_put_may_be_repeated_when_its_value_has_grown(face: Face, data
 
 
 def test_a_read_asks_for_no_piece_that_a_fork_wrote(face: Face, database: Data) -> None:
-    chain = chat(face, 20)
+    chain = chat(face, 5)
     for number in range(20):
         fork = Chain(face, config=chain.config)
         fork.values, fork.versions = dict(chain.values), dict(chain.versions)
         fork.put({"messages": [*chain.values["messages"], message(100 + number, 6000)]})
     values = database["checkpoint_channel_values"]
-    assert values.count_documents({"part": {"$exists": True}}) > 20
+    assert values.count_documents({"part": {"$exists": True}}) >= 20
     newest: Any = database["checkpoints"].find_one({}, sort=[("checkpoint_id", -1)])
     named = Found.of(newest).named()
     assert ValueKey.of(values.find_one({"part": None}) or {}) in named

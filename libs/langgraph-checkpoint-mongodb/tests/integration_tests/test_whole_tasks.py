@@ -115,7 +115,7 @@ def test_storing_a_task_is_one_command(counted: Face, counter: CommandCounter) -
 
 @pytest.mark.parametrize("cut", range(5))
 def test_a_connection_cut_between_messages_leaves_nothing_that_counts(
-    make_face: MakeFace, fail_command: FailCommand, cut: int
+    make_face: MakeFace, fail_command: FailCommand, mongod: None, cut: int
 ) -> None:
     name, messages = f"cut-{cut}", 3
     kwargs = {"appname": name, "retryWrites": False}

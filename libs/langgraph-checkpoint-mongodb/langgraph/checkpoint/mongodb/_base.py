@@ -153,12 +153,12 @@ def checked_client(client: Any, wanted: type[Any], saver: str, other: str) -> No
     """
     if not isinstance(client, wanted):
         kind = type(client)
-        # One of mongomock imitates a client of the sync kind, for tests.
+        # Those of mongomock imitate one, for tests.
         mocked = any(
-            base.__name__ == "MongoClient" and base.__module__.startswith("mongomock.")
+            (base.__module__.partition(".")[0], base.__name__) == _MOCKED[wanted.__name__]
             for base in kind.__mro__
         )
-        if not mocked or wanted.__name__ != "MongoClient":
+        if not mocked:
             raise TypeError(
                 f"{saver} works on a pymongo.{wanted.__name__}, and got a "
                 f"{kind.__module__}.{kind.__qualname__}. {other}"
@@ -169,3 +169,9 @@ def checked_client(client: Any, wanted: type[Any], saver: str, other: str) -> No
             f"{saver} needs to know what is stored, and this client writes with w=0, without an "
             'acknowledgement. Use w="majority", the default of a replica set, or w=1.'
         )
+
+
+_MOCKED = {
+    "MongoClient": ("mongomock", "MongoClient"),
+    "AsyncMongoClient": ("mongomock_motor", "AsyncMongoMockClient"),
+}
