@@ -32,7 +32,8 @@ lingering()
 """
 # Stands for the tests: starts the keeper as `tests.embedded` does, and waits.
 OWNER = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
 keeper = subprocess.Popen(
     [sys.executable, sys.argv[1], str(os.getpid()), sys.executable, "-c", *sys.argv[2:]],
     stdin=subprocess.PIPE, start_new_session=True,

@@ -161,7 +161,7 @@ def checked_client(client: Any, wanted: type[Any], saver: str, other: str) -> No
         if not mocked:
             raise TypeError(
                 f"{saver} works on a pymongo.{wanted.__name__}, and got a "
-                f"{kind.__module__}.{kind.__qualname__}. {other}"
+                f"{kind.__module__}.{kind.__qualname__}; {other}."
             )
         return
     if not client.write_concern.acknowledged:

@@ -117,12 +117,13 @@ class AsyncMongoDBSaver(SaverBase):
         create_indexes: bool = True,
         **ignored: Any,
     ) -> None:
+        super().__init__(ttl=ttl, serde=serde, ignored=ignored)
         checked_client(
             client,
             AsyncMongoClient,
             "AsyncMongoDBSaver",
-            "For a MongoClient use MongoDBSaver, for a connection string "
-            "AsyncMongoDBSaver.from_conn_string.",
+            "for a MongoClient use langgraph.checkpoint.mongodb.MongoDBSaver, "
+            "for a connection string AsyncMongoDBSaver.from_conn_string",
         )
         names = collection_names(
             client,
@@ -133,7 +134,6 @@ class AsyncMongoDBSaver(SaverBase):
                 "values": channel_values_collection_name,
             },
         )
-        super().__init__(ttl=ttl, serde=serde, ignored=ignored)
         _append_client_metadata(client)
         self.client = client
         self.db = client[db_name]

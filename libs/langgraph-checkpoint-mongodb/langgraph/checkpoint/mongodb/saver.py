@@ -125,12 +125,13 @@ class MongoDBSaver(SaverBase):
         create_indexes: bool = True,
         **ignored: Any,
     ) -> None:
+        super().__init__(ttl=ttl, serde=serde, ignored=ignored)
         checked_client(
             client,
             MongoClient,
             "MongoDBSaver",
-            "For an AsyncMongoClient use AsyncMongoDBSaver, for a connection string "
-            "MongoDBSaver.from_conn_string.",
+            "for an AsyncMongoClient use langgraph.checkpoint.mongodb.AsyncMongoDBSaver, "
+            "for a connection string MongoDBSaver.from_conn_string",
         )
         names = collection_names(
             client,
@@ -141,7 +142,6 @@ class MongoDBSaver(SaverBase):
                 "values": channel_values_collection_name,
             },
         )
-        super().__init__(ttl=ttl, serde=serde, ignored=ignored)
         _append_client_metadata(client)
         self.client = client
         self.db = client[db_name]
