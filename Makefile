@@ -17,6 +17,8 @@ SERVER_VERSIONS ?= 6.0 7.0 8.2
 export PATH := $(CURDIR)/.venv-uv/bin:$(CURDIR)/.venv/bin:$(PATH)
 # An environment that happens to be active is none of this project's.
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
+# PYTHON makes every environment, unless UV_PYTHON names another one for uv's.
+export UV_PYTHON ?= $(PYTHON)
 
 .PHONY: help
 help: ## Show the targets
@@ -77,6 +79,16 @@ test-lowest: setup-saver ## The tests with the oldest dependencies promised to w
 test-newest: setup-saver ## The tests with the newest dependencies there are
 	just $(SAVER)/newest_tests
 
+.PHONY: test-server
+test-server: setup-saver ## The saver in LangGraph's API server, `langgraph dev`
+	just $(SAVER)/server_tests
+
+.PHONY: test-clone
+test-clone: ## All tests and the demo in a fresh clone: make test-clone PYTHON=/usr/bin/python3
+	@folder="$$(mktemp -d)"; trap 'rm -rf "$$folder"' EXIT; \
+	git clone --quiet . "$$folder/project"; \
+	$(MAKE) --directory "$$folder/project" --keep-going test demo
+
 .PHONY: lint lint-repository lint-saver lint-reducer
 lint: lint-repository lint-saver lint-reducer ## Style and format of code, scripts and workflows
 
@@ -116,7 +128,7 @@ format: setup ## Mend style and format
 bench: setup-saver ## The comparison with 0.5.1, PostgreSQL and memory
 	cd $(SAVER) && uv run --no-sync python -m bench
 
-bench-quick: setup-saver ## The same, small, in under a minute
+bench-quick: setup-saver ## The same, small, in a minute; the first time two
 	cd $(SAVER) && uv run --no-sync python -m bench --quick
 
 .PHONY: patch
@@ -125,6 +137,8 @@ patch: ## Write the pull request as one patch: make patch UPSTREAM=path/to/check
 	$(PYTHON) tools/make_patch.py "$(UPSTREAM)"
 
 .PHONY: clean
-clean: ## Remove environments and caches
+clean: ## Remove environments, caches and results
 	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache
 	rm -rf libs/*/.venv libs/*/.venv-* libs/*/.mypy_cache libs/*/.ruff_cache libs/*/.pytest_cache
+	rm -rf libs/*/.hypothesis libs/*/bench-results.json
+	find libs tools -name __pycache__ -prune -exec rm -rf {} +

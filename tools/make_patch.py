@@ -10,11 +10,9 @@ with `git apply`. The checkout itself is only read.
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,23 +67,17 @@ def make_patch(ours: Path, upstream: Path) -> bytes:
         PatchError: A folder is missing, has uncommitted changes, or git failed.
     """
     refuse_unfit(ours, upstream)
-    objects = git(upstream, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+    objects = git(ours, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+    folder = git(ours, "rev-parse", f"HEAD:{FOLDER}").decode().strip()
     with tempfile.TemporaryDirectory(prefix="make-patch-") as scratch:
-        tree = Path(scratch, "tree")
-        with tarfile.open(
-            fileobj=io.BytesIO(git(ours, "archive", "HEAD", "--", FOLDER))
-        ) as archive:
-            archive.extractall(tree, filter="tar")
-        Path(scratch, "objects").mkdir()
-        # An index and an object store of our own: the checkout stays as it is.
+        # An index of our own, and our objects beside the checkout's, which stays as it is.
         env = {
             "GIT_INDEX_FILE": str(Path(scratch, "index")),
-            "GIT_OBJECT_DIRECTORY": str(Path(scratch, "objects")),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects.decode().strip(),
         }
         git(upstream, "read-tree", "HEAD", env=env)
-        add = [f"--work-tree={tree}", "-c", "core.autocrlf=false", "add", "--all", "--force"]
-        git(upstream, *add, "--", FOLDER, env=env)
+        git(upstream, "rm", "-r", "--cached", "--quiet", "--", FOLDER, env=env)
+        git(upstream, "read-tree", f"--prefix={FOLDER}/", folder, env=env)
         diff = ["diff", "--cached", "--binary", "--full-index", "--no-renames", "--no-color"]
         return git(upstream, *diff, "--no-ext-diff", "HEAD", env=env)
 

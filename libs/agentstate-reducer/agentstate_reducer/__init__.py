@@ -12,6 +12,8 @@ from .reducer import MessageReducer
 from .summary import default_summary_messages_factory
 from .tokens import resolve_token_counter
 
+__version__ = "0.6.0"
+
 __all__ = [
     "DEFAULT_NAMESPACE_KEY",
     "Background",
@@ -20,6 +22,7 @@ __all__ = [
     "ReducerConfig",
     "ReducerResult",
     "RememberFn",
+    "__version__",
     "default_summary_messages_factory",
     "resolve_token_counter",
 ]

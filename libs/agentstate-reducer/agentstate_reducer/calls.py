@@ -48,12 +48,21 @@ async def call_aside(function: Callable[..., Any], /, *args: Any) -> Any:
     Returns:
         Its result.
     """
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 (an object with an async __call__)
-    ):
+    if is_async(function):
         return await function(*args)
     result = await asyncio.to_thread(function, *args)
     return await result if inspect.isawaitable(result) else result
+
+
+def is_async(function: Any) -> bool:
+    """Tell whether calling a function gives a coroutine, as far as can be seen beforehand.
+
+    Args:
+        function: A function, or an object that can be called.
+    """
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 (an object with an async __call__)
+    )
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -14,6 +14,7 @@ from .messages import (
     RESULTS,
     answered_call,
     call_text,
+    content_of,
     field,
     role_of,
     stable_json,
@@ -46,7 +47,7 @@ def turn_digest(message: Any, namespace_as_text: str) -> str:
         32 hexadecimal digits. Messages without an id share one when they say the same.
     """
     role = role_of(message)
-    content = field(message, "content")
+    content = content_of(message)
     parts = [
         namespace_as_text,
         str(field(message, "id") or ""),

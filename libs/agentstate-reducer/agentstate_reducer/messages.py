@@ -1,9 +1,10 @@
 """Reading messages without importing the library that made them.
 
 One function, `read`, turns a message of any supported shape into `Facts`. Supported are plain
-dicts in the OpenAI form (`{"role": "assistant", "tool_calls": [...]}`), in the three LangChain
-forms (`{"type": "ai", ...}`, `{"type": "ai", "data": {...}}` and the `lc`/`kwargs` form of
-`dumpd`), and objects with the attributes of a LangChain message, chunks included.
+dicts in the OpenAI form (`{"role": "assistant", "tool_calls": [...]}`), items of OpenAI's Responses
+API, dicts with calls and results in their content as Anthropic, Bedrock and Gemini write them, the
+three LangChain forms (`{"type": "ai", ...}`, `{"type": "ai", "data": {...}}` and the `lc`/`kwargs`
+form of `dumpd`), and objects with the attributes of a LangChain message, chunks included.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import functools
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+from .blocks import call_id, part, result_id, scan
 
 HUMAN = "human"
 AI = "ai"
@@ -29,10 +32,12 @@ _ALIASES = {
     "agent": AI,
     "model": AI,
     "bot": AI,
-    "function_call_output": TOOL,
-    "function_call": AI,
+    "mcp_approval_response": TOOL,
 }
+# Items of OpenAI's Responses API that are named otherwise than `..._call`.
+_ITEMS = frozenset({"reasoning", "compaction", "mcp_list_tools", "mcp_approval_request"})
 _SUFFIXES = ("messagechunk", "message")
+_ARGUMENTS = ("arguments", "args", "input", "action")
 _DICTS = (dict, Mapping)  # a plain dict is recognised without the slow way of an abstract class
 
 
@@ -56,16 +61,27 @@ class Facts(NamedTuple):
 
     Attributes:
         role: Normalised role: `human`, `ai`, `tool`, `function`, `system`, `developer`, `remove`
-            or whatever else the message says, in lower case.
+            or whatever else the message says, in lower case. A user's message that holds results
+            is a `tool` message.
         id: The message's id, or `None`.
         calls: The ids of the tool calls it makes; `None` for a call without an id.
-        answers: The id of the tool call that it answers, or `None`.
+        answers: The ids of the tool calls that it answers; `None` for one it does not name.
+        thinks: Whether there is thinking in it.
+        item: Whether it is a part of a model's answer that goes with the parts beside it: an item
+            of OpenAI's Responses API.
     """
 
     role: str
     id: str | None
-    calls: tuple[str | None, ...]
-    answers: str | None
+    calls: tuple[str | None, ...] = ()
+    answers: tuple[str | None, ...] = ()
+    thinks: bool = False
+    item: bool = False
+
+    @property
+    def reasoning(self) -> bool:
+        """Whether it is reasoning alone, which is refused without the item after it."""
+        return self.item and self.thinks
 
 
 def read(message: Any) -> Facts:
@@ -81,13 +97,21 @@ def read(message: Any) -> Facts:
         UnknownMessageShape: The value has no role.
     """
     role = role_of(message)
-    calls: tuple[str | None, ...] = ()
-    answers = None
+    id_ = _text_or_none(field(message, "id"))
+    content = content_of(message)
     if role == AI:
-        calls = tuple(_text_or_none(_call_id(call)) for call in tool_calls(message))
-    elif role in RESULTS:
-        answers = _text_or_none(answered_call(message))
-    return Facts(role, _text_or_none(field(message, "id")), calls, answers)
+        found = scan(content)
+        calls = [_text_or_none(call_id(call)) for call in tool_calls(message)]
+        item = _is_item(message)
+        thinks = found.thinks or (item and message.get("type") == "reasoning")
+        return Facts(role, id_, tuple(dict.fromkeys(calls)), (), thinks, item)
+    if role in INSTRUCTIONS or role == REMOVE:
+        return Facts(role, id_)
+    answers = tuple(_text_or_none(result_id(result)) for result in scan(content).results)
+    if role in RESULTS:
+        named = _text_or_none(answered_call(message))
+        return Facts(role, id_, (), answers if answers and named is None else (named,))
+    return Facts(TOOL if answers else role, id_, (), answers)
 
 
 def role_of(message: Any) -> str:
@@ -119,6 +143,10 @@ def _normal(raw: str) -> str:
         if role.endswith(suffix) and role != suffix:
             role = role[: -len(suffix)]
             break
+    if role.endswith("_call_output"):
+        return TOOL
+    if role.endswith("_call") or role in _ITEMS:
+        return AI
     return _ALIASES.get(role, role)
 
 
@@ -135,6 +163,25 @@ def field(message: Any, name: str) -> Any:
     if isinstance(message, _DICTS):
         return _body(message).get(name)
     return getattr(message, name, None)
+
+
+def content_of(message: Any) -> Any:
+    """Return what a message says, under whatever name its shape keeps it.
+
+    Args:
+        message: A message of any supported shape.
+
+    Returns:
+        Its `content`; else Gemini's `parts`, or the `output` or `summary` of a Responses item.
+    """
+    content = field(message, "content")
+    if content is not None:
+        return content
+    for name in ("parts", "output", "summary"):
+        found = field(message, name)
+        if found is not None and not callable(found):
+            return found
+    return None
 
 
 def tool_calls(message: Any) -> list[Any]:
@@ -157,9 +204,9 @@ def tool_calls(message: Any) -> list[Any]:
     if not calls and isinstance(message, _DICTS):  # forms that only dicts have
         if message.get("function_call"):
             return [message["function_call"]]
-        if message.get("call_id"):  # an item of OpenAI's Responses API
-            return [message]
-    return calls
+        if message.get("call_id") or message.get("type") == "mcp_approval_request":
+            return [message]  # an item of OpenAI's Responses API
+    return calls or scan(content_of(message)).calls
 
 
 def answered_call(message: Any) -> Any:
@@ -173,7 +220,9 @@ def answered_call(message: Any) -> Any:
     """
     answers = field(message, "tool_call_id")
     if answers is None and isinstance(message, _DICTS):
-        answers = message.get("call_id")
+        answers = message.get("call_id") or message.get("approval_request_id")
+        if answers is None and message.get("type") == "local_shell_call_output":
+            answers = message.get("id")
     return answers
 
 
@@ -186,12 +235,12 @@ def call_text(call: Any) -> str:
     Returns:
         Name and arguments, the latter as they stand when they are text and as JSON otherwise.
     """
-    function = _get(call, "function")
+    function = part(call, "function")
     source = function if function is not None else call
-    arguments = _get(source, "arguments")
-    if arguments is None:
-        arguments = _get(source, "args")
-    name = _get(source, "name") or ""
+    arguments = next(
+        (found for key in _ARGUMENTS if (found := part(source, key)) is not None), None
+    )
+    name = part(source, "name") or ""
     if arguments is None:
         return str(name)
     return f"{name} {arguments if isinstance(arguments, str) else stable_json(arguments)}"
@@ -253,12 +302,12 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if value and isinstance(value, (list, tuple)) else []
 
 
-def _get(item: Any, name: str) -> Any:
-    return item.get(name) if isinstance(item, _DICTS) else getattr(item, name, None)
-
-
-def _call_id(call: Any) -> Any:
-    return _get(call, "call_id") or _get(call, "id")
+def _is_item(message: Any) -> bool:
+    """Tell whether an AI message is an item of the Responses API that has no role of its own."""
+    if not isinstance(message, _DICTS) or message.get("role"):
+        return False
+    kind = message.get("type")
+    return isinstance(kind, str) and (kind in _ITEMS or kind.endswith("_call"))
 
 
 def _text_or_none(value: Any) -> str | None:

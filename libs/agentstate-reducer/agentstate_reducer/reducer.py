@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -10,11 +11,15 @@ from typing import Any
 from .calls import Call, call_here, run_now
 from .delivery import Batch, Remembered, Turn, deliver, named
 from .keys import digest, namespace_text, turn_digest
-from .messages import REMOVE, REMOVE_ALL, UnknownMessageShape, as_list, field, read
+from .merging import as_update, merge
+from .messages import UnknownMessageShape, as_list, field
 from .models import ReducerConfig, ReducerResult
-from .shorten import Shortened, Shortener
+from .shorten import Shortened, Shortener, in_order
 
 logger = logging.getLogger(__name__)
+
+CAUSES_REMEMBERED = 100
+"""How many causes to warn of: messages that differ each time must not fill the log."""
 
 
 class MessageReducer:
@@ -25,10 +30,12 @@ class MessageReducer:
     Args:
         min_messages: Low mark, in messages.
         max_messages: High mark, in messages. `None`: never prune.
-        config: All settings; `min_messages` and `max_messages` say nothing then.
+        config: All settings, instead of the two.
 
     Raises:
-        ValueError: A number is negative.
+        TypeError: A setting has the wrong type.
+        ValueError: A number is negative, or nothing would ever be pruned although `min_messages` is
+            given.
     """
 
     def __init__(
@@ -38,12 +45,42 @@ class MessageReducer:
         *,
         config: ReducerConfig | None = None,
     ) -> None:
-        self.config = config or ReducerConfig(min_messages=min_messages, max_messages=max_messages)
+        if config is None:
+            config = ReducerConfig(min_messages=min_messages, max_messages=max_messages)
+        elif not isinstance(config, ReducerConfig):
+            raise TypeError(f"config must be a ReducerConfig, and is a {type(config).__name__}")
+        elif min_messages or max_messages is not None:
+            raise ValueError(
+                "min_messages and max_messages say nothing beside config: give them to the config"
+            )
+        self.config = config
+        self._start()
+
+    def _start(self) -> None:
         self.shortener = Shortener(self.config)
         self.remembered = Remembered(self.config.dedupe_window)
         self._lock = threading.Lock()
         self._backlog: list[Batch] = []
-        self._warned = False
+        self._warned: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy in another process needs: the settings, which must be picklable.
+
+        What this reducer has handed over, and what waits for its hooks, stays its own.
+        """
+        return {"config": self.config}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.config = state["config"]
+        self._start()
+
+    def __deepcopy__(self, memo: Any) -> MessageReducer:
+        """Return a copy with settings of its own that knows what this one has handed over."""
+        copied = copy.copy(self)
+        copied.config = copy.deepcopy(self.config, memo)
+        copied._start()
+        copied.remembered = self.remembered
+        return copied
 
     @property
     def min_messages(self) -> int:
@@ -83,23 +120,26 @@ class MessageReducer:
 
         Returns:
             A function from the messages so far and an update to the messages that stay. Like
-            LangGraph's `add_messages` it replaces a message by one with the same id and obeys
-            `RemoveMessage`; a removal of what is no longer there is no error.
+            LangGraph's `add_messages` it takes texts and pairs of role and text, replaces a message
+            by one with the same id, and obeys `RemoveMessage`; a removal of what is no longer there
+            is no error. Where an update repeats messages that are there, its order counts.
         """
 
         def reduce_messages(existing: Any, new: Any) -> list[Any]:
-            return self.reduce(merge(as_list(existing), as_list(new))).surviving
+            state = as_list(existing)
+            return self.reduce(merge(state, as_update(new, state))).surviving
 
         return reduce_messages
 
     def warn_once(self, error: Exception) -> None:
-        """Log that messages were left as they were, the first time.
+        """Log that messages were left as they were, the first time for each cause.
 
         Args:
             error: Why.
         """
-        if not self._warned:
-            self._warned = True
+        cause = f"{type(error).__name__}: {error}"[:200]
+        if cause not in self._warned and len(self._warned) < CAUSES_REMEMBERED:
+            self._warned.add(cause)
             logger.warning("messages are left as they are, now and in like cases: %s", error)
 
     async def _reduce(self, messages: list[Any], namespace: Any, call: Call) -> ReducerResult:
@@ -109,8 +149,11 @@ class MessageReducer:
             self.warn_once(error)
             shortened = Shortened(messages, [])
         if self.config.on_prune:
-            await self._hand_over(shortened.pruned, namespace, len(messages), call)
-        return ReducerResult(shortened.surviving, shortened.pruned, shortened.summary)
+            left = in_order(messages, [*shortened.pruned, *shortened.edited])
+            await self._hand_over(left, namespace, len(messages), call)
+        return ReducerResult(
+            shortened.surviving, shortened.pruned, shortened.summary, shortened.edited
+        )
 
     async def _hand_over(self, pruned: list[Any], namespace: Any, length: int, call: Call) -> None:
         with self._lock:
@@ -172,29 +215,3 @@ class MessageReducer:
         if c.max_tokens is not None:
             return f"MessageReducer(max_tokens={c.max_tokens}, target_tokens={c.target_tokens})"
         return f"MessageReducer(min_messages={c.min_messages}, max_messages={c.max_messages})"
-
-
-def merge(existing: Sequence[Any], new: Sequence[Any]) -> list[Any]:
-    """Merge an update into a list of messages, by id.
-
-    Args:
-        existing: The messages so far.
-        new: Messages to append, to put in the place of one with the same id, or to remove.
-
-    Returns:
-        A new list.
-    """
-    merged: dict[Any, Any] = {}
-    for index, message in enumerate([*existing, *new]):
-        try:
-            facts = read(message)
-        except UnknownMessageShape:
-            merged[index] = message
-            continue
-        if facts.role == REMOVE and facts.id == REMOVE_ALL:
-            merged.clear()
-        elif facts.role == REMOVE:
-            merged.pop(facts.id, None)
-        else:
-            merged[index if facts.id is None else facts.id] = message
-    return list(merged.values())

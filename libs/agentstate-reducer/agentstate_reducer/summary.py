@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,10 @@ from .messages import AI, HUMAN, Facts, field, role_of, tool_calls
 SUMMARY_ID_PREFIX = "agentstate-summary-"
 """Every message of a summary has an id that begins so: it tells them from what was said."""
 
+HEADING = r"^\[Summary of \d+ earlier messages?[^\]]*\]\n"
+"""How a summary of the default factory begins."""
+
+_COUNT = re.compile(rf"^{SUMMARY_ID_PREFIX}.*-n(\d+)-\d+$")
 _LANGCHAIN = "langchain_core.messages"
 _LANGCHAIN_CLASSES = {HUMAN: "HumanMessage", AI: "AIMessage", "system": "SystemMessage"}
 _OPENAI_ROLES = {HUMAN: "user", AI: "assistant"}
@@ -22,13 +27,16 @@ def default_summary_messages_factory(text: str, count: int) -> list[Any]:
 
     Args:
         text: The summary.
-        count: How many messages it was made from.
+        count: How many messages it covers, those of earlier summaries included.
 
     Returns:
-        A human message with the summary and an AI message that takes note of it.
+        A human message with the summary, which says that the user did not say it, and an AI message
+        that takes note of it.
     """
+    messages = "message" if count == 1 else "messages"
+    heading = f"[Summary of {count} earlier {messages}, made by the program: not the user's words]"
     return [
-        {"role": HUMAN, "content": f"Summary of {count} earlier messages: {text}"},
+        {"role": HUMAN, "content": f"{heading}\n{text}"},
         {"role": AI, "content": "OK"},
     ]
 
@@ -42,6 +50,16 @@ def is_summary(facts: Facts) -> bool:
     return facts.id is not None and facts.id.startswith(SUMMARY_ID_PREFIX)
 
 
+def covered(facts: Sequence[Facts]) -> int:
+    """Return how many messages a summary covers.
+
+    Args:
+        facts: Facts of the summary's messages.
+    """
+    counts = (_COUNT.match(fact.id or "") for fact in facts)
+    return max((int(found.group(1)) for found in counts if found), default=0)
+
+
 def build_summary(
     text: str,
     count: int,
@@ -53,7 +71,7 @@ def build_summary(
 
     Args:
         text: The summary.
-        count: How many messages it was made from.
+        count: How many messages it covers.
         factory: Builds the messages.
         neighbours: The messages around the summary, the nearest first.
         seed: The same for the same pruned messages; the ids are made from it.
@@ -62,7 +80,7 @@ def build_summary(
         The messages, each with an id that `is_summary` recognises.
     """
     return [
-        _like(message, neighbours, f"{SUMMARY_ID_PREFIX}{seed}-{i}")
+        _like(message, neighbours, f"{SUMMARY_ID_PREFIX}{seed}-n{count}-{i}")
         for i, message in enumerate(factory(text, count))
     ]
 
@@ -90,13 +108,32 @@ def _dict_like(
         return {"lc": 1, "type": "constructor", "id": path, "kwargs": body}
     if "content" not in nearest and isinstance(nearest.get("data"), Mapping):
         return {"type": role, "data": {"content": message.get("content"), "type": role, "id": id_}}
-    if "role" not in nearest and "type" in nearest and "role" in body:
+    speakers = [m for m in neighbours if isinstance(m, Mapping) and m.get("role")]
+    if not speakers and "type" in nearest and "role" in body:
         del body["role"]
         return {"type": role, **body}
     says = {m.get("role") for m in neighbours if isinstance(m, Mapping)}
     if "role" in body and says & set(_OPENAI_ROLES.values()):
         body["role"] = _OPENAI_ROLES.get(role, body["role"])
+    if speakers and isinstance(body.get("content"), str):
+        _say_as(body, speakers)
     return body
+
+
+def _say_as(body: dict[str, Any], speakers: Sequence[Mapping[str, Any]]) -> None:
+    """Write a text as Gemini's parts or Bedrock's blocks where the messages around it have them."""
+    text = {"text": body["content"]}
+    if all("parts" in m and "content" not in m for m in speakers):
+        del body["content"]
+        body["parts"] = [text]
+        if any(m["role"] == "model" for m in speakers) and role_of(body) == AI:
+            body["role"] = "model"
+        return
+    contents = [m.get("content") for m in speakers]
+    if all(isinstance(c, (list, tuple)) for c in contents):
+        blocks = [block for c in contents if c for block in c]
+        if all(isinstance(block, Mapping) and "type" not in block for block in blocks):
+            body["content"] = [text]
 
 
 def _object_like(message: Mapping[str, Any], neighbours: Sequence[Any], id_: str) -> Any:
@@ -109,6 +146,8 @@ def _object_like(message: Mapping[str, Any], neighbours: Sequence[Any], id_: str
     make = _langchain_class(neighbours[0], role)
     if make is not None:
         extra = {k: v for k, v in message.items() if k not in ("role", "type", "id")}
+        # LangChain's own mark of a summary, by which a user interface leaves it out.
+        extra.setdefault("additional_kwargs", {"lc_source": "summarization"})
         return make(**extra, id=id_)
     if not same_role:
         raise TypeError(

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
-import subprocess
 import sys
-import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-START_LIMIT = 60.0
+SAVERS = Path(__file__).parents[2] / "langgraph-checkpoint-mongodb"
 
 NO_MONGODB = (
     "no MongoDB: the embedded server (dev dependency secantusdb) and the MongoDB saver need "
@@ -36,35 +32,12 @@ def mongodb() -> Iterator[str]:
         yield given
         return
     pytest.importorskip("secantus", reason=NO_MONGODB)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory(prefix="mongodb-", ignore_cleanup_errors=True) as folder:
-        log = Path(folder, "log")
-        with log.open("wb") as sink:
-            server = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "secantus", "--host", "127.0.0.1"),
-                    *("--port", str(port), "--storage-path", str(Path(folder, "data"))),
-                ],
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            _wait(server, port, log)
-            yield f"mongodb://127.0.0.1:{port}/?directConnection=true"
-        finally:
-            server.terminate()
-            server.wait(20)
+    # The savers' own. Not in pytest's `pythonpath`: there Python 3.10 would find the savers, too.
+    sys.path.append(str(SAVERS))
+    from tests.embedded import embedded_server
 
-
-def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_LIMIT
-    while server.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.1)
-    raise RuntimeError(f"the embedded MongoDB did not start: {log.read_text(errors='replace')}")
+    with embedded_server() as uri:
+        yield uri
 
 
 def postgres_uri() -> str:

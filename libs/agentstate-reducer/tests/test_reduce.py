@@ -166,3 +166,14 @@ def test_what_is_no_message_is_kept_when_merged() -> None:
 def test_the_marks_can_be_read() -> None:
     reducer = MessageReducer(2, 9)
     assert (reducer.min_messages, reducer.max_messages) == (2, 9)
+
+
+def test_each_cause_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    reducer = MessageReducer(1, 2)
+    with caplog.at_level(logging.WARNING):
+        for strange in (3, "hi", 4, "ho"):
+            reducer.reduce([*turns(3), strange])
+    assert [("int" in r.message, "str" in r.message) for r in caplog.records] == [
+        (True, False),
+        (False, True),
+    ]

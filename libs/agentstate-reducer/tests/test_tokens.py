@@ -89,7 +89,7 @@ def test_media_count_flat_and_text_blocks_by_their_text() -> None:
     assert count(message) == 100 + tokens.MEDIA_TOKENS + tokens.MESSAGE_OVERHEAD
 
 
-def test_each_message_is_counted_once() -> None:
+def test_each_message_is_counted_once_and_as_few_as_decide() -> None:
     counted: Counter[str] = Counter()
 
     def count(message: Any) -> int:
@@ -100,7 +100,8 @@ def test_each_message_is_counted_once() -> None:
     outcome = MessageReducer(config=config).reduce(turns(10))
     assert len(outcome.surviving) == 4
     assert set(counted.values()) == {1}
-    assert len(counted) == 20
+    MessageReducer(config=config).reduce(turns(1000))
+    assert len(counted) < 200
 
 
 def test_a_target_of_zero_is_zero_and_one_above_the_limit_is_the_limit() -> None:

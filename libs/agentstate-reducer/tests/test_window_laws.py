@@ -31,8 +31,8 @@ def callers(messages: list[Any]) -> dict[str, str]:
         if facts.role == AI:
             latest.pop(None, None)
             latest.update(dict.fromkeys(facts.calls, message["id"]))
-        elif facts.role in RESULTS and facts.answers in latest:
-            found[message["id"]] = latest[facts.answers]
+        elif facts.role in RESULTS and facts.answers[0] in latest:
+            found[message["id"]] = latest[facts.answers[0]]
     return found
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.environments import LIBRARY
-from bench.plan import TITLES, is_time
-from bench.plots import draw_all
+from bench.plan import TITLES, is_point, is_time
+from bench.plots import IN_WORDS, draw_all
 from bench.report import Report, readable
 from bench.run import Contestant, Outcome
 from bench.targets import Found, Verdict, verdicts
@@ -29,6 +29,7 @@ def main() -> None:
     page = PAGE.read_text()
     for name, lines in {
         "conditions": _conditions(report),
+        "plots": _plots(),
         "promises": _promises(verdicts(report.outcomes)),
         "figures": _figures(report.outcomes),
     }.items():
@@ -56,6 +57,14 @@ def _conditions(report: Report) -> Iterator[str]:
     yield from (f"**{text}**" for text in report.warnings)
 
 
+def _plots() -> Iterator[str]:
+    """Show every plot, the one that fits the reader's ground."""
+    for name, words in IN_WORDS.items():
+        dark = f'media="(prefers-color-scheme: dark)" srcset="benchmarks/{name}-dark.svg"'
+        light = f'alt="{words}" src="benchmarks/{name}-light.svg"'
+        yield f"<picture><source {dark}><img {light}></picture>\n"
+
+
 def _promises(judged: list[Verdict]) -> Iterator[str]:
     yield "| | figure | promise | sync | async |"
     yield "|---|---|---|---|---|"
@@ -81,10 +90,14 @@ def _figures(outcomes: list[Outcome]) -> Iterator[str]:
     found = Found(outcomes)
     for workload in dict.fromkeys(outcome.workload for outcome in outcomes):
         mine = [outcome for outcome in outcomes if outcome.workload == workload]
+        figures = dict.fromkeys(name for outcome in mine for name in outcome.runs)
+        shown = [figure for figure in figures if not is_point(figure)]
+        if not shown:  # a plot says it all
+            continue
         yield f"\n### {workload}: {TITLES[workload]}\n"
         yield "| sync / async | " + " | ".join(PEERS) + " |"
         yield "|---|" + "---|" * len(PEERS)
-        for figure in dict.fromkeys(name for outcome in mine for name in outcome.runs):
+        for figure in shown:
             cells = [_both(found, mine, workload, peer, figure) for peer in PEERS]
             if set(cells) != {"-"}:
                 yield f"| {figure.replace('_', ' ')} | {' | '.join(cells)} |"

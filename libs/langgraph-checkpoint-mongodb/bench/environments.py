@@ -12,7 +12,7 @@ from pathlib import Path
 LIBRARY = Path(__file__).parent.parent
 LIBRARY_NAME = "langgraph-checkpoint-mongodb"
 # The same LangGraph and drivers for all; what they resolved to stands in the result.
-COMMON = ["langgraph", "langgraph-checkpoint"]
+COMMON = ["langgraph", "langgraph-checkpoint", "langchain"]
 REQUIREMENTS = {
     "ours": [*COMMON, "pymongo"],
     "0.5.1": [*COMMON, "pymongo", "langgraph-checkpoint-mongodb==0.5.1"],

@@ -8,15 +8,27 @@ TITLES = {
     "W1": "15 MB in three list channels, one counter changing, 20 steps",
     "W1s": "15 MB in three str channels, one counter changing, 20 steps",
     "W2": "chat of 200 turns of 500 characters",
+    "W2L": "chat of 1,000 turns of 500 characters",
     "W3": "small agent, 8 channels under 1 KB, 3 change, 100 steps",
     "W4": "get_tuple with 1 / 10 / 100 / 1000 channels, and with 15 MB",
+    "W4b": "get_tuple of 1,000 channels of 200 bytes, and a step that changes one",
+    "W4c": "the same with 1 to 5,000 channels of 20 bytes to 4 kB",
     "W5": "202 checkpoints, one 10 MB channel that never changes",
     "W6": "8 threads or tasks, 3-node graph, 20 turns",
+    "W6b": "100 tasks, an 8 kB channel that changes in each step",
     "W7": "7 + 10 MB, as input and from nodes",
     "W8": "delta channel, 500 steps: history",
     "W9": "10 MB saved and loaded while a task ticks every millisecond",
     "W10": "growth: put, get_tuple, list(limit=10), prune",
+    "W11": "history of a chat of 200 turns, all checkpoints",
+    "W12": "agent of 100 turns, three tools of 5 kB and a file of 5 kB each turn",
+    "W13": "chat of 200 turns, its messages a plain list or a delta channel",
 }
+
+
+def is_point(figure: str) -> bool:
+    """Tell whether a figure is one of many that make up a plot, and stands in no table."""
+    return figure.startswith("point_")
 
 
 def is_time(figure: str) -> bool:
@@ -71,6 +83,8 @@ def passes(workload: str, quick: bool, turns: int) -> list[Pass]:
         return [Pass(relayed=True, repeat=1, both=True)]
     if workload in ("W9", "W10"):  # they repeat what they time
         return [Pass(relayed=False, repeat=1)]
+    if workload in ("W2L", "W4c", "W12"):  # long, and far from their limits in time
+        turns = min(turns, 2)
     turns = 1 if quick else turns
     plan = [Pass(relayed=True, repeat=1), Pass(relayed=False, repeat=turns)]
     if workload in ("W3", "W6") and not quick:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 
 from bench.report import Report, readable
 from bench.targets import Found
+from bench.workloads.channels import COUNTS, SIZES
+from bench.workloads.growing import POINTS
 
 PEERS = {"0.5.1": "0.5.1", "postgres": "PostgreSQL saver", "ours": "this release"}
 # Told apart by people who see few colours, and legible on either ground.
@@ -104,13 +106,19 @@ def _unchanging(figure: Figure, found: Found, ink: str) -> None:
     figure.legend(loc="outside lower left", ncols=3, frameon=False)
 
 
-def _lines(axes: Axes, found: Found, workload: str, pattern: str, sizes: list[int]) -> None:
+def _line(axes: Axes, points: list[tuple[int, float | None]], style: str, **look: Any) -> None:
+    """Draw a line through the points that were measured."""
+    if measured := [point for point in points if point[1]]:
+        axes.plot(*zip(*measured, strict=True), style, **look)
+
+
+def _lines(
+    axes: Axes, found: Found, workload: str, pattern: str, sizes: Sequence[int], style: str = "o-"
+) -> None:
     """Draw a line for each peer over sizes; ``{}`` in the pattern is the size."""
     for peer, label in PEERS.items():
-        values = [found.value(workload, peer, "sync", pattern.format(n)) for n in sizes]
-        points = [(n, value) for n, value in zip(sizes, values, strict=True) if value]
-        if points:
-            axes.plot(*zip(*points, strict=True), "o-", color=COLOURS[peer], label=label)
+        points = [(n, found.value(workload, peer, "sync", pattern.format(n))) for n in sizes]
+        _line(axes, points, style, color=COLOURS[peer], label=label)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter("{x:,g}")
@@ -149,9 +157,62 @@ def _channels(figure: Figure, found: Found, ink: str) -> None:
     axes.legend(frameon=False)
 
 
+def _turns(figure: Figure, found: Found, ink: str) -> None:
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (workload, turns) in zip(panels, {"W2": 200, "W2L": 1000}.items(), strict=True):
+        at = range(turns // POINTS, turns + 1, turns // POINTS)
+        _lines(axes, found, workload, "point_sent_{}", at)
+        if workload == "W2":
+            for peer in ("postgres", "ours"):
+                name = "point_delta_sent_{}"
+                points = [(n, found.value("W13", peer, "sync", name.format(n))) for n in at]
+                label = f"{PEERS[peer]}, delta channel"
+                _line(axes, points, "s:", color=COLOURS[peer], label=label)
+        axes.set_xscale("linear")
+        axes.set_title(f"a chat of {turns:,} turns", fontsize=10)
+        axes.set_xlabel("turn")
+        axes.yaxis.set_major_formatter(lambda value, _: readable("sent", value))
+    figure.suptitle("Bytes sent a turn, 1 kB of them new (less is better)", x=0, ha="left")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=3, frameon=False)
+
+
+def _sweep(figure: Figure, found: Found, ink: str) -> None:
+    figure.set_size_inches(8, 6)
+    rows = {"get_ms": "get_tuple, ms", "step_sent": "sent by a step"}
+    grid = figure.subplots(len(rows), len(SIZES), sharex=True, sharey="row")
+    for panels, (name, title) in zip(grid, rows.items(), strict=True):
+        for axes, size in zip(panels, SIZES, strict=True):
+            _lines(axes, found, "W4c", f"point_{name}_{size}_{{}}", COUNTS, ".-")
+            if name == "step_sent":
+                axes.yaxis.set_major_formatter(lambda value, _: readable("sent", value))
+                axes.set_xlabel("channels", fontsize=9)
+            else:
+                axes.set_title(f"{size:,} bytes each", fontsize=10)
+            axes.tick_params(axis="x", labelsize=8, labelrotation=45)
+        panels[0].set_ylabel(title)
+    figure.suptitle("Many channels, one of which changes a step (less is better)", x=0, ha="left")
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=3, frameon=False)
+
+
 PLOTS: dict[str, Draw] = {
     "bytes-sent": _bytes_sent,
+    "turns": _turns,
     "unchanging-channel": _unchanging,
-    "channels": _channels,
     "growth": _growth,
+    "channels": _channels,
+    "many-channels": _sweep,
+}
+IN_WORDS = {
+    "bytes-sent": "Bytes sent to the server a step or turn, by workload and saver",
+    "turns": "Bytes sent to the server by each turn of a chat as it grows, by saver",
+    "unchanging-channel": (
+        "Bytes stored and read and memory used with a channel of 10 MB that never changes"
+    ),
+    "growth": "Time of put, get_tuple and list as a thread grows to 100,000 checkpoints",
+    "channels": "Time of get_tuple with 1 to 1000 channels",
+    "many-channels": (
+        "Time of get_tuple and bytes sent by a step with 1 to 5,000 channels of 20 bytes to 4 kB"
+    ),
 }

@@ -9,6 +9,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import sys
+import threading
 from collections import deque
 from dataclasses import asdict, dataclass
 from typing import cast
@@ -79,6 +82,7 @@ class Client(asyncio.Protocol):
         self.relay = relay
         self.counting = relay.protocol != "mongodb"
         self.waiting: deque[bytes] = deque()
+        self.due = 0  # how many of the waiting chunks have been delayed long enough
         self.upstream: Upstream | None = None
         self.client_spoke_last = False
 
@@ -89,10 +93,19 @@ class Client(asyncio.Protocol):
 
     async def connect(self) -> None:
         loop = asyncio.get_running_loop()
-        _, self.upstream = await loop.create_connection(
-            lambda: Upstream(self), self.relay.host, self.relay.port
-        )
-        self.transport.resume_reading()
+        try:
+            _, upstream = await loop.create_connection(
+                lambda: Upstream(self), self.relay.host, self.relay.port
+            )
+        except OSError:  # the client sees what it would see without a relay
+            self.transport.abort()
+            raise
+        self.upstream = upstream
+        self.flush()
+        if self.transport.is_closing():
+            upstream.transport.close()
+        else:
+            self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         if not self.counting:
@@ -109,8 +122,17 @@ class Client(asyncio.Protocol):
             self.forward()
 
     def forward(self) -> None:
-        if self.upstream is not None and not self.upstream.transport.is_closing():
-            self.upstream.transport.write(self.waiting.popleft())
+        self.due += 1
+        self.flush()
+
+    def flush(self) -> None:
+        """Forward what is due; before the upstream connection is there, it waits."""
+        # Bytes can be that early: up to Python 3.11.3 asyncio reads although reading is paused.
+        while self.due and self.upstream is not None:
+            self.due -= 1
+            chunk = self.waiting.popleft()
+            if not self.upstream.transport.is_closing():
+                self.upstream.transport.write(chunk)
 
     def answered(self, data: bytes) -> None:
         self.client_spoke_last = False
@@ -158,13 +180,20 @@ async def serve(relay: Relay) -> None:
     await asyncio.gather(data.serve_forever(), orders.serve_forever())
 
 
+def end_with_the_input() -> None:
+    """End this process when whoever started it closes its input, or is gone."""
+    sys.stdin.read()
+    os._exit(0)
+
+
 def main() -> None:
-    """Run a relay: ``python relay.py HOST PORT {mongodb,postgres}``."""
+    """Run a relay until standard input ends: ``python relay.py HOST PORT {mongodb,postgres}``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("host")
     parser.add_argument("port", type=int)
     parser.add_argument("protocol", choices=["mongodb", "postgres"])
     given = parser.parse_args()
+    threading.Thread(target=end_with_the_input, daemon=True).start()
     asyncio.run(serve(Relay(given.host, given.port, given.protocol)))
 
 

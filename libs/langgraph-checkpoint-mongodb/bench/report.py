@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
-from bench.plan import TITLES, is_time
+from bench.plan import TITLES, is_point, is_time
 from bench.run import Contestant, Outcome
 from bench.targets import Verdict, verdicts
 
@@ -67,31 +68,31 @@ class Report:
     def show(self, console: Console) -> None:
         """Print a table for each workload, the promises, and what the reader must know."""
         for workload in dict.fromkeys(outcome.workload for outcome in self.outcomes):
-            console.print(self._table(workload))
+            for table in self._tables(workload, console):
+                if table.row_count or table.caption:  # else a plot says it all
+                    console.print(table)
         judged = [] if self.quick else verdicts(self.outcomes)
         if judged:
             console.print(_promises(judged))
         console.print(
             f"Times are the best of the turns that the peers took, and prove nothing alone; "
-            f"(x 0.97) is the ratio to {BASE}."
+            f"(x0.97) is the ratio to {BASE}."
         )
         for text in dict.fromkeys(self.warnings):
             console.print(f"[bold red]{text}[/]", highlight=False)
 
-    def _table(self, workload: str) -> Table:
+    def _tables(self, workload: str, console: Console) -> list[Table]:
+        """One table, or one for each face where the terminal is too narrow for all columns."""
         outcomes = [outcome for outcome in self.outcomes if outcome.workload == workload]
-        table = Table(title=f"{workload}: {TITLES[workload]}", title_justify="left")
-        table.add_column("", no_wrap=True)
+        title = f"{workload}: {TITLES[workload]}"
+        table = _table(title, {str(outcome.contestant): outcome for outcome in outcomes})
+        unlimited = console.options.update(max_width=1000)
+        if Measurement.get(console, unlimited, table).maximum <= console.width:
+            return [table]
+        by_face: dict[str, dict[str, Outcome]] = {}
         for outcome in outcomes:
-            table.add_column(str(outcome.contestant), justify="right")
-        bases = {o.contestant.face: o for o in outcomes if o.contestant.peer == BASE}
-        for figure in dict.fromkeys(name for outcome in outcomes for name in outcome.runs):
-            cells = [cell(figure, o, bases.get(o.contestant.face)) for o in outcomes]
-            table.add_row(figure, *cells)
-        for outcome in outcomes:
-            for error in dict.fromkeys(outcome.errors):
-                table.caption = f"{table.caption or ''}{outcome.contestant}: {error}\n"
-        return table
+            by_face.setdefault(outcome.contestant.face, {})[outcome.contestant.peer] = outcome
+        return [_table(f"{title}, {face}", of_face) for face, of_face in by_face.items()]
 
     def write(self, path: Path) -> Path:
         """Write the JSON file."""
@@ -121,13 +122,30 @@ class Report:
         }
 
 
+def _table(title: str, columns: dict[str, Outcome]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right")
+    outcomes = [*columns.values()]
+    bases = {o.contestant.face: o for o in outcomes if o.contestant.peer == BASE}
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.runs)
+    for figure in (name for name in names if not is_point(name)):
+        cells = [cell(figure, o, bases.get(o.contestant.face)) for o in outcomes]
+        table.add_row(figure, *cells)
+    for outcome in outcomes:
+        for error in dict.fromkeys(outcome.errors):
+            table.caption = f"{table.caption or ''}{outcome.contestant}: {error}\n"
+    return table
+
+
 def cell(figure: str, outcome: Outcome, base: Outcome | None) -> str:
     """Write one figure of one contestant, a time with its ratio to the base's."""
     shown = readable(figure, outcome.value(figure))
     if base is None or base is outcome or not is_time(figure):
         return shown
     ratio = outcome.ratio(figure, base)
-    return shown if ratio is None else f"{shown} (x {ratio:.2f})"
+    return shown if ratio is None else f"{shown} (x{ratio:.2f})"
 
 
 def readable(figure: str, value: float | None) -> str:
@@ -135,7 +153,7 @@ def readable(figure: str, value: float | None) -> str:
     words = set(figure.split("_"))
     if value is None or ("commands" in words and not value):  # the driver does not tell
         return "-"
-    if {"sent", "received", "stored", "memory"} & words:
+    if {"sent", "received", "stored", "memory", "size"} & words:
         for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
             if value >= size:
                 return f"{value / size:.3g} {unit}"

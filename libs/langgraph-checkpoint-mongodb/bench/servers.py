@@ -49,7 +49,8 @@ class Server:
 @contextmanager
 def _relay(host: str, port: int, protocol: str) -> Iterator[tuple[int, int]]:
     command = [sys.executable, str(Path(__file__).with_name("relay.py")), host, str(port), protocol]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         try:
             ports = json.loads(process.stdout.readline() if process.stdout else "{}")
             yield ports["port"], ports["control"]

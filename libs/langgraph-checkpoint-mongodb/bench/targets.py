@@ -117,8 +117,20 @@ def _no_more(workload: str, figure: str, peer: str) -> Target:
 
 
 def _ratio(workload: str, figure: str, peer: str, limit: float) -> Target:
-    promise = f"at most {limit:g} of {peer}"
+    promise = f"at most {limit:.2g} of {peer}" if limit < 1 else f"at most {limit:g} of {peer}"
     return Target(workload, figure, promise, _fixed(limit), ratio_to=peer)
+
+
+def _times(workload: str, figure: str, other: str, most: float) -> Target:
+    """Promise a figure against another one of ours."""
+
+    def limit(found: Found, face: str) -> Number:
+        value = found.value(workload, "ours", face, other)
+        return None if value is None else most * value
+
+    than = other.replace("_", " ")
+    promise = f"at most {most:g} times {than}" if most != 1 else f"no more than {than}"
+    return Target(workload, figure, promise, limit)
 
 
 def _faster(peer: str) -> Target:
@@ -139,8 +151,13 @@ TWICE_THE_STATE = 2 * 17_052_000 * 1.01
 TARGETS = [
     _most("W1", "sent_per_step", "under 5 kB", 5_000),
     _most("W1s", "sent_per_step", "under 5 kB", 5_000),
-    _no_more("W2", "sent_per_turn", "postgres"),
-    _ratio("W2", "ms_per_turn", "0.5.1", 1),
+    _most("W2", "sent_per_turn", "12 kB", 12_000),
+    _most("W2", "stored_per_turn", "10 kB", 10_000),
+    _most("W2", "commands_per_turn", "7.5", 7.5),
+    _ratio("W2", "ms_per_turn", "0.5.1", 0.9),
+    _ratio("W2", "ms_per_turn", "postgres", 1),
+    _most("W2L", "sent_per_turn", "16 kB", 16_000),
+    _ratio("W2L", "ms_per_turn", "0.5.1", 1 / 3),
     _no_more("W3", "commands_per_step", "0.5.1"),
     _no_more("W3", "sent_per_step", "0.5.1"),
     _no_more("W3", "stored_per_step", "0.5.1"),
@@ -148,6 +165,9 @@ TARGETS = [
     _ratio("W3", "ms_per_step_at_5ms", "0.5.1", 1.05),
     *(_ratio("W4", f"{n}_channels_ms", "0.5.1", 1.25) for n in (1, 10, 100, 1000)),
     _ratio("W4", "15MB_ms", "0.5.1", 1.25),
+    _ratio("W4b", "get_ms", "0.5.1", 1.25),
+    _most("W4b", "get_sent", "under 1 kB", 1_000),
+    _no_more("W4b", "step_sent", "0.5.1"),
     _most("W5", "stored", "12 MB", 12e6),
     _most("W5", "list10_received", "11 MB", 11e6),
     _most("W5", "list10_commands", "4", 4),
@@ -155,6 +175,7 @@ TARGETS = [
     _most("W5", "list_peak_memory", "under 200 MB", 200e6),
     _faster("0.5.1"),
     _faster("postgres"),
+    _ratio("W6b", "cpu_ms_per_step", "0.5.1", 1.1),
     _most("W7", "input_sent", "twice the state", TWICE_THE_STATE),
     _most("W7", "nodes_sent", "twice the state", TWICE_THE_STATE),
     _most("W8", "commands", "4", 4),
@@ -162,4 +183,10 @@ TARGETS = [
     _late("put_writes_late_ms"),
     _late("put_late_ms"),
     _late("get_tuple_late_ms"),
+    _most("W11", "received", "2 MB", 2e6),
+    _most("W11", "commands", "12", 12),
+    _most("W12", "multiple_of_own", "3 times the turn's own bytes", 3),
+    _times("W13", "list_sent_per_turn", "delta_sent_per_turn", 2),
+    _times("W13", "list_stored_per_turn", "delta_stored_per_turn", 2),
+    _times("W13", "list_read_ms", "delta_read_ms", 1),
 ]

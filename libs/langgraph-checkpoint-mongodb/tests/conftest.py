@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -14,26 +15,58 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from tests.embedded import embedded_server
+from tests.hypothesis_profile import examples
 
 if TYPE_CHECKING:
     from tests.face import Face, Kind, MakeFace
 
+# Tests that take one of these fixtures run in one worker, one after another: the fixture starts
+# something expensive once (its parameter tells which), or switches what a whole server does.
+TOGETHER = {"fail_command": "fail points", "release": "release {}", "running": "set of {}"}
+EXIT_LIMIT_S = 60
+STDERR = 2
+
 # No deadline: machines differ. No example database: a run leaves no file behind. In CI the same
 # examples each time, so that a change is blamed only for what it did.
 hypothesis.settings.register_profile(
-    "project", deadline=None, database=None, print_blob=True, derandomize="CI" in os.environ
+    "project",
+    deadline=None,
+    database=None,
+    print_blob=True,
+    derandomize="CI" in os.environ,
+    max_examples=examples(100),
 )
 hypothesis.settings.load_profile("project")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep together what workers must not do at the same time (`--dist loadgroup`)."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        for fixture in TOGETHER.keys() & getattr(item, "fixturenames", ()):
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            group = TOGETHER[fixture].format(parameters.get(fixture))
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_unconfigure() -> None:
+    """Bound the time that threads left behind can hold up the end of the run."""
+    faulthandler.dump_traceback_later(EXIT_LIMIT_S, exit=True, file=STDERR)
+
+
 @pytest.fixture(scope="session")
-def mongodb_uri() -> Iterator[str]:
+def mongodb_uri(pytestconfig: pytest.Config) -> Iterator[str]:
     """The server's connection string: MONGODB_URI, or that of an embedded server."""
     uri = os.environ.get("MONGODB_URI")
     if uri:
         yield uri
         return
-    with embedded_server() as uri:
+    with contextlib.ExitStack() as stack:
+        # What the server's keeper prints is for the terminal: it may outlive this process.
+        with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            uri = stack.enter_context(embedded_server())
         yield uri
 
 

@@ -1,4 +1,4 @@
-"""A MongoDB-compatible server for machines that have none: one process, one temporary folder.
+"""A MongoDB-compatible server for machines that have none, in a temporary folder.
 
 `python -m tests.embedded COMMAND ...` runs a command with MONGODB_URI set to a fresh server.
 """
@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,8 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 START_LIMIT_S = 60
-STOP_LIMIT_S = 10
+STOP_LIMIT_S = 30  # longer than the keeper waits for the server
+HERE = Path(__file__).parent
 
 
 def _free_port() -> int:
@@ -29,28 +29,18 @@ def _free_port() -> int:
         return port
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], uri: str, log: Path) -> None:
+def _wait_until_ready(keeper: subprocess.Popen[bytes], uri: str) -> None:
     deadline = time.monotonic() + START_LIMIT_S
     with MongoClient[dict[str, object]](uri, serverSelectionTimeoutMS=500) as client:
-        while process.poll() is None and time.monotonic() < deadline:
+        while keeper.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(PyMongoError):
                 client.admin.command("ping")
                 return
             time.sleep(0.1)
-    tail = log.read_text(errors="replace")[-2000:]
     raise RuntimeError(
         f"the embedded server did not start in {START_LIMIT_S} s; set MONGODB_URI to use a"
-        f" server of yours instead. The end of its log:\n{tail}"
+        " server of yours instead. If it ended by itself, the standard error has its log's end."
     )
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 @contextlib.contextmanager
@@ -58,32 +48,32 @@ def embedded_server() -> Iterator[str]:
     """Run a server on a free port of 127.0.0.1 while the context is open.
 
     Yields:
-        Its connection string. The process and its data are gone when the context ends.
+        Its connection string. The process and its data are gone when the context ends, and
+        also when this process ends in any other way.
 
     Raises:
-        RuntimeError: The server did not start; the message ends with its log.
+        RuntimeError: The server did not start; its log's end is on the standard error.
     """
     port = _free_port()
     uri = f"mongodb://127.0.0.1:{port}/?directConnection=true"
-    with tempfile.TemporaryDirectory(prefix="embedded-mongo-") as folder:
-        log = Path(folder, "server.log")
-        command = [sys.executable, "-m", "secantus", "--host", "127.0.0.1", "--port", str(port)]
-        command += ["--storage-path", str(Path(folder, "db")), "--enable-test-commands"]
-        with log.open("wb") as sink:
-            # Its own session: Ctrl-C ends the tests first, and they end the server.
-            process = subprocess.Popen(
-                command,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        try:
-            _wait_until_ready(process, uri, log)
-            yield uri
-        finally:
-            _stop(process)
+    keeper = subprocess.Popen(
+        [
+            *(sys.executable, str(HERE / "keeper.py"), str(os.getpid())),
+            *(sys.executable, str(HERE / "embedded_main.py")),
+            *("--host", "127.0.0.1", "--port", str(port), "--storage-path", "{folder}/db"),
+            *("--cache-size", "256M", "--enable-test-commands"),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C ends the tests first, and they end the server
+    )
+    try:
+        _wait_until_ready(keeper, uri)
+        yield uri
+    finally:
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        keeper.wait(STOP_LIMIT_S)
 
 
 def main(command: list[str]) -> int:

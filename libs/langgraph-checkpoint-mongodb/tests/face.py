@@ -113,6 +113,10 @@ class Face:
         if answer is not None:
             self.run(answer)
 
+    def get_next_version(self, current: Any, channel: None = None) -> Any:
+        """Return the version after one, or the first for None."""
+        return self.saver.get_next_version(current, channel)
+
     def put(
         self,
         config: RunnableConfig,

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 START_LIMIT_S = 90
+KEEPER = Path(__file__).with_name("group_keeper.py")
 HOW_TO_GET_ONE = (
     "no mongod: set MONGOD to the binary of a MongoDB server (https://www.mongodb.com/try/download),"
     " put it on the PATH, or into ~/.cache/mongo-servers/<version>/"
@@ -48,9 +49,11 @@ class Member:
         binary: The program.
         folder: Where its data and log are.
         port: Where it listens, on 127.0.0.1 only.
+        group: The process group it belongs to.
     """
 
-    def __init__(self, binary: Path, folder: Path, port: int) -> None:
+    def __init__(self, binary: Path, folder: Path, port: int, group: int) -> None:
+        self._group = group
         self.host = f"127.0.0.1:{port}"
         self._log = folder / "server.log"
         (folder / "db").mkdir(parents=True)
@@ -63,14 +66,16 @@ class Member:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, with the data it has."""
+        """Start it, with the data it has, unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
         with self._log.open("ab") as sink:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                process_group=self._group,
             )
 
     def kill(self) -> None:
@@ -114,14 +119,24 @@ class ReplicaSet:
             "members": [{"_id": n, "host": one.host} for n, one in enumerate(self.members)],
             "settings": {"electionTimeoutMillis": 2000, "heartbeatIntervalMillis": 500},
         }
+        self._wait_for(lambda: bool(self.members[0].ask("replSetInitiate", configuration)))
+        self._wait_for(self._all_up)
+
+    def mend(self) -> None:
+        """Start the members that were killed, and wait for a primary.
+
+        Raises:
+            RuntimeError: None was elected; the message ends with the first member's log.
+        """
+        for member in self.members:
+            member.start()
+        self._wait_for(self._all_up)
+
+    def _wait_for(self, reached: Callable[[], bool]) -> None:
         deadline = time.monotonic() + START_LIMIT_S
-        initiated = False
         while time.monotonic() < deadline:
             with contextlib.suppress(PyMongoError):
-                if not initiated:
-                    self.members[0].ask("replSetInitiate", configuration)
-                    initiated = True
-                if self._all_up():
+                if reached():
                     return
             time.sleep(0.2)
         tail = self.members[0].tail()
@@ -164,8 +179,13 @@ def replica_set(binary: Path, count: int) -> Iterator[ReplicaSet]:
         RuntimeError: It did not come up.
     """
     with tempfile.TemporaryDirectory(prefix="replica-set-") as folder:
+        keeper = subprocess.Popen(  # in case this process ends before it could kill the members
+            [sys.executable, str(KEEPER), str(os.getpid()), folder],
+            stdin=subprocess.PIPE,
+            process_group=0,
+        )
         members = [
-            Member(binary, Path(folder, str(number)), port)
+            Member(binary, Path(folder, str(number)), port, keeper.pid)
             for number, port in enumerate(_free_ports(count))
         ]
         try:
@@ -177,6 +197,8 @@ def replica_set(binary: Path, count: int) -> Iterator[ReplicaSet]:
         finally:
             for member in members:
                 member.kill()
+            keeper.kill()
+            keeper.communicate()
 
 
 def main(arguments: list[str]) -> int:

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import bson
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import Checkpoint
+from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pymongo.database import Database
@@ -21,10 +21,14 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
+from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+
 if TYPE_CHECKING:
     from tests.face import Face
 
 MB = 1024 * 1024
+# The size of a value that is no longer inline but a document of its own, in bytes.
+LARGE_SIZE = 2 * INLINE_VALUE_BYTES
 
 # Commands that the driver sends for its own connections and sessions.
 HOUSEKEEPING = frozenset({"hello", "isMaster", "ismaster", "endSessions"})
@@ -68,12 +72,26 @@ def checkpoint(
     return stored
 
 
+class Puts(Protocol):
+    """What a thread can be put into: a face, or a saver itself."""
+
+    def get_next_version(self, current: Any, channel: None, /) -> Any:
+        """Return the version after one, or the first for None."""
+        ...
+
+    def put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: Any, new_versions: Any, /
+    ) -> RunnableConfig:
+        """Store a checkpoint; return the config that names it."""
+        ...
+
+
 class Chain:
     """Puts checkpoints one after another, with channel versions as LangGraph makes them."""
 
     def __init__(
         self,
-        face: Face,
+        face: Puts,
         thread_id: str = "t",
         checkpoint_ns: str = "",
         config: RunnableConfig | None = None,
@@ -86,16 +104,23 @@ class Chain:
             checkpoint_ns: The namespace.
             config: The parent of the first checkpoint, instead of a thread's beginning.
         """
-        self.face = face
+        self.face: Any = face
         self.config: RunnableConfig = config or thread(thread_id, checkpoint_ns)
         self.values: dict[str, Any] = {}
         self.versions: dict[str, Any] = {}
-        self.step = -1
+        self.number = -1
+
+    def go_on_from(self, found: CheckpointTuple) -> None:
+        """Let the next checkpoint follow one that was read."""
+        self.config = found.config
+        self.values = dict(found.checkpoint["channel_values"])
+        self.versions = dict(found.checkpoint["channel_versions"])
 
     def put(
         self,
         changes: Mapping[str, Any],
         *,
+        touch: Collection[str] = (),
         drop: Collection[str] = (),
         metadata: Mapping[str, Any] | None = None,
         **fields: Any,
@@ -104,6 +129,7 @@ class Chain:
 
         Args:
             changes: Channels that the step writes, with their values.
+            touch: Channels that it writes without a value in the checkpoint, as delta channels.
             drop: Channels that it empties.
             metadata: Metadata beside source and step.
             **fields: Fields of the checkpoint to replace.
@@ -112,17 +138,17 @@ class Chain:
             The config that names the checkpoint.
         """
         new = {}
-        for channel in (*changes, *drop):
-            new[channel] = self.face.saver.get_next_version(self.versions.get(channel))
+        for channel in (*changes, *touch, *drop):
+            new[channel] = self.face.get_next_version(self.versions.get(channel), None)
         self.versions |= new
         self.values |= changes
         for channel in drop:
             del self.values[channel]
-        self.step += 1
+        self.number += 1
         self.config = self.face.put(
             self.config,
             checkpoint(self.values, self.versions, **fields),
-            {"source": "loop", "step": self.step, **(metadata or {})},
+            {"source": "loop", "step": self.number, **(metadata or {})},
             new,
         )
         return self.config

@@ -18,8 +18,10 @@ from langgraph.checkpoint.base import (
 
 from ..delivery import Batch, Turn, deliver, named
 from ..keys import digest, namespace_text, turn_digest
+from ..merging import as_sent
 from ..messages import field as field_of
 from ..reducer import MessageReducer
+from ..shorten import in_order
 from .delta import is_delta
 from .finding import find
 from .order import Order
@@ -126,6 +128,9 @@ class Save:
         Returns:
             What the inner saver's put returns.
         """
+        self.stream.was_sent(
+            self.checkpoint["channel_values"], self.metadata, self.core.messages_key
+        )
         if self.core.messages_key not in self.new_versions:
             return await self._pass_on()
         await self.port.wait(self.stream)
@@ -198,9 +203,10 @@ class Save:
 
     async def _plan(self, known: Counter[str]) -> Plan:
         """Decide what to store; whatever goes wrong, the messages are stored all the same."""
-        messages = self._messages()
-        if messages is None:
+        merged = self._messages()
+        if merged is None:
             return Plan(None, [], None)
+        messages = as_sent(merged, self.stream.sent)
         parted = split(messages, self.line)
         handed_over = self.line.handed_over(parted.inside) if self.line is not None else {}
         stored, pruned = parted.inside, []
@@ -211,15 +217,19 @@ class Save:
                 known = known + self.line.loaded_anew(parted.inside)
             handed_over |= self._recognise(parted.inside, known)
             shortened = await self.core.reducer.shortener.shorten(parted.inside, self.port.call)
-            gone = _in_order(messages, [*parted.outside, *shortened.pruned])
-            turns = self._turns(gone, handed_over, matches) if self.hooks else []
+            gone = in_order(messages, [*parted.outside, *shortened.pruned])
+            left = in_order(messages, [*gone, *shortened.edited])
+            turns = self._turns(left, handed_over, matches) if self.hooks else []
+            handed_over |= {
+                mark(m): Held(matches[id(m)], held(m)) for m in shortened.edited if id(m) in matches
+            }
             stored, pruned = shortened.surviving, gone
         except Exception as error:
             self.core.reducer.warn_once(error)
             pruned = parted.outside
         line = next_line(messages, stored, pruned, handed_over, matches, self.line)
-        same = len(stored) == len(messages) and all(
-            a is b for a, b in zip(stored, messages, strict=True)
+        same = len(stored) == len(merged) and all(
+            a is b for a, b in zip(stored, merged, strict=True)
         )
         return Plan(None if same else stored, turns, line)
 
@@ -336,9 +346,3 @@ class Save:
                 "checkpoint_id": self.checkpoint["id"],
             },
         }
-
-
-def _in_order(messages: Sequence[Any], chosen: Sequence[Any]) -> list[Any]:
-    """Return the chosen messages in the order of the list they are from."""
-    wanted = {id(message) for message in chosen}
-    return [message for message in messages if id(message) in wanted]

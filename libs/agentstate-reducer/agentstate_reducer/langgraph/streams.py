@@ -107,6 +107,7 @@ class Stream:
         unstored: By batch id, the hooks that have it although no acknowledgement could be stored.
         lines: By checkpoint id, the newest last.
         work: The handing over that began last in async code.
+        sent: The ids of the messages that the client sent for the run, in its order.
     """
 
     latest: str | None = None
@@ -116,6 +117,7 @@ class Stream:
     unstored: dict[str, set[str]] = field(default_factory=dict)
     lines: OrderedDict[str, Line] = field(default_factory=OrderedDict)
     work: asyncio.Future[None] | None = None
+    sent: list[str] = field(default_factory=list)
 
     def line(self, checkpoint_id: str | None) -> Line | None:
         """Return the line of a checkpoint, if it is remembered."""
@@ -134,6 +136,21 @@ class Stream:
             self.lines.move_to_end(checkpoint_id)
         while len(self.lines) > LINES_REMEMBERED:
             self.lines.popitem(last=False)
+
+    def was_sent(self, values: Any, metadata: Any, messages_key: str) -> None:
+        """Note the order of what a client sends with a run.
+
+        Args:
+            values: The values of the checkpoint that is saved.
+            metadata: Its metadata.
+            messages_key: The messages channel.
+        """
+        if (metadata or {}).get("source") == "loop":
+            return
+        update = values.get("__start__")
+        messages = update.get(messages_key) if isinstance(update, dict) else None
+        ids = [field_of(m, "id") for m in messages] if isinstance(messages, list) else []
+        self.sent = [str(id_) for id_ in ids if id_ is not None]
 
     def saw(self, asked: str | None, found: str | None, waiting: Sequence[Batch]) -> None:
         """Note that a checkpoint was read.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 from langgraph.graph import START, StateGraph
 
 from bench.threads import HandMadeThread
-from bench.workloads._base import MB, Stage, lines, text, thread
+from bench.workloads._base import MB, Stage, lines, looping, text, thread
 
 WORKERS = 8
 TICK_S = 0.001
@@ -56,6 +56,44 @@ class Concurrent:
             "sent_per_step": span.sent / steps,
             "received_per_step": span.received / steps,
             "cpu_ms_per_step": span.cpu_seconds * 1000 / steps,
+        }
+
+
+class Report(TypedDict):
+    """The state of W6b."""
+
+    n: int
+    report: str
+
+
+class ManyTasks:
+    """W6b: a hundred tasks, each a thread whose report of 8 kB is another in each step."""
+
+    async def run(self, stage: Stage) -> dict[str, float]:
+        if stage.face.name == "sync":
+            return {}
+        tasks, steps = stage.size(100, 10), stage.size(20, 5)
+        drafts = [text(8000, number) for number in range(steps + 1)]
+
+        def step(state: Report) -> Report:
+            return {"n": state["n"] + 1, "report": drafts[state["n"]]}
+
+        graph = looping(Report, stage.face, stage.face.saver, step, steps)
+
+        def writing(name: str) -> Any:
+            async def write() -> None:
+                await stage.face.invoke(graph, {"n": 0, "report": drafts[-1]}, thread(name))
+
+            return write
+
+        await writing("warm-up")()
+        with stage.meter.measure() as span:
+            await stage.face.together([writing(f"report-{n}") for n in range(tasks)])
+        return {
+            "cpu_ms_per_step": span.cpu_seconds * 1000 / (tasks * steps),
+            "ms_per_step": span.seconds * 1000 / (tasks * steps),
+            "commands_per_step": span.commands / (tasks * steps),
+            "sent_per_step": span.sent / (tasks * steps),
         }
 
 

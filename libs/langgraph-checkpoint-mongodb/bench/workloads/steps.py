@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypedDict
-
-from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.graph import START, StateGraph
-from langgraph.graph.message import add_messages
+from typing import TypedDict
 
 from bench.workloads._base import Stage, looping, text, thread
 
@@ -59,38 +55,4 @@ class SmallAgent:
             "stored_per_step": (stage.stored() - empty) / steps,
             "ms_per_step": span.seconds * 1000 / steps,
             "cpu_ms_per_step": span.cpu_seconds * 1000 / steps,
-        }
-
-
-class Conversation(TypedDict):
-    """The state of a chat."""
-
-    messages: Annotated[list[Any], add_messages]
-
-
-class Chat:
-    """W2: a chat of 200 turns, each a question and an answer of 500 characters."""
-
-    async def run(self, stage: Stage) -> dict[str, float]:
-        turns = stage.size(200, 20)
-        builder: Any = StateGraph(Conversation)
-        builder.add_node(
-            "reply",
-            stage.face.node(lambda s: {"messages": [AIMessage(text(500, len(s["messages"])))]}),
-        )
-        builder.add_edge(START, "reply")
-        graph = builder.compile(checkpointer=stage.face.saver)
-        empty = stage.stored()
-        with stage.meter.measure() as span:
-            for turn in range(turns):
-                question = HumanMessage(text(500, -turn))
-                await stage.face.invoke(graph, {"messages": [question]}, thread("chat"))
-        return {
-            "commands_per_turn": span.commands / turns,
-            "requests_per_turn": span.requests / turns,
-            "sent_per_turn": span.sent / turns,
-            "received_per_turn": span.received / turns,
-            "stored_per_turn": (stage.stored() - empty) / turns,
-            "ms_per_turn": span.seconds * 1000 / turns,
-            "cpu_ms_per_turn": span.cpu_seconds * 1000 / turns,
         }

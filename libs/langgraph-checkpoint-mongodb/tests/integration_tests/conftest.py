@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -11,6 +11,8 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
+from langgraph.checkpoint.mongodb import _growing as growing
+from langgraph.checkpoint.mongodb import _plan as planning
 from tests.face import Face, MakeFace
 from tests.support import CommandCounter
 
@@ -86,6 +88,23 @@ def fail_command(mongo_client: MongoClient[dict[str, Any]]) -> FailCommand:
             configure("off")
 
     return failing
+
+
+@pytest.fixture
+def small_limits() -> Iterator[None]:
+    """Few items make pieces, merges and bundles, and what is large is still large."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(growing, "MAX_PIECES", 3)
+        patched.setattr(growing, "PIECE_BYTES", 200)
+        patched.setattr(planning, "MAX_PIECES", 3)
+        patched.setattr(planning, "INLINE_VALUE_BYTES", 60)
+        patched.setattr(planning, "INLINE_TOTAL_BYTES", 60)
+        patched.setattr(planning, "BUNDLED_INLINE_BYTES", 30)
+        patched.setattr(planning, "RECENT_VALUE_BYTES", 110)
+        patched.setattr(planning, "RECENT_TOTAL_BYTES", 50)
+        patched.setattr(planning, "TAILS_TOTAL_BYTES", 80)
+        patched.setattr(growing.cut_value, "__kwdefaults__", {"most_tail": 40})
+        yield
 
 
 @pytest.fixture

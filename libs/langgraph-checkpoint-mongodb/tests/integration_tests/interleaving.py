@@ -40,14 +40,15 @@ class SteppingPort:
 
     async def _update(self, role: str, updates: Sequence[Update]) -> Updated:
         # A server, too, lets others in between the updates of one command.
-        inserted = 0
+        inserted = missed = 0
         for one in updates:
             await _Pause()
             done = await self._port.update(role, [one])
             inserted += done.inserted
+            missed += done.missed
             if done.stopped:
-                return Updated(inserted, stopped=True)
-        return Updated(inserted)
+                return Updated(inserted, stopped=True, missed=missed)
+        return Updated(inserted, missed=missed)
 
 
 class Party:
@@ -74,6 +75,8 @@ class Party:
 
     def step(self) -> None:
         """Send the next command, and go on up to the one after it."""
+        if self.done:
+            return
         try:
             self._work.send(None)
         except StopIteration:

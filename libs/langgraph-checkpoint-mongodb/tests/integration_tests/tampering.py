@@ -91,17 +91,18 @@ class TamperedPort:
         return command
 
     async def _update_one_by_one(self, role: str, updates: Sequence[Update]) -> Updated:
-        inserted = 0
+        inserted = missed = 0
         for one in updates:
             number = self.count
             self.count += 1
             self._hook(Step(number, "update", role, sent=False))
             done = await self._port.update(role, [one])
             inserted += done.inserted
+            missed += done.missed
             self._hook(Step(number, "update", role, sent=True))
             if done.stopped:
-                return Updated(inserted, stopped=True)
-        return Updated(inserted)
+                return Updated(inserted, stopped=True, missed=missed)
+        return Updated(inserted, missed=missed)
 
     async def _do_half(self, name: str, role: str, *args: Any) -> None:
         """Do a part of what a command does, then break."""

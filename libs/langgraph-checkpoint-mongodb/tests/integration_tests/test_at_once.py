@@ -16,14 +16,14 @@ from pymongo.errors import PyMongoError
 from langgraph.checkpoint.mongodb import MongoDBSaver
 from tests.face import Face, Kind, MakeFace
 from tests.integration_tests.conftest import FailCommand
-from tests.support import Chain, CommandCounter, checkpoint, contents, thread
+from tests.support import LARGE_SIZE, Chain, CommandCounter, checkpoint, contents, thread
 
 Data = Database[dict[str, Any]]
 Call = tuple[Any, ...]
 """A method of a saver, as `put`, and its arguments."""
 
 AT_ONCE = {"sync": 16, "async": 64}
-LARGE = b"v" * 5000
+LARGE = b"v" * LARGE_SIZE
 
 
 def calls(thread_id: str, number: int) -> list[Call]:
@@ -86,6 +86,7 @@ def stored(database: Data, name: str) -> dict[str, list[dict[str, Any]]]:
         for one in of_name:
             one["thread_id"] = one["thread_id"].removeprefix(name)
             del one["_id"]
+            one.pop("attempt", None)
         found[collection] = sorted(of_name, key=lambda one: repr(sorted(one.items())))
     return found
 

@@ -24,6 +24,7 @@ from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, MongoDBSaver
 from tests.face import Face, MakeFace
 from tests.support import (
     HOUSEKEEPING,
+    LARGE_SIZE,
     Chain,
     CommandCounter,
     checkpoint,
@@ -34,7 +35,7 @@ from tests.support import (
 
 Data = Database[dict[str, Any]]
 
-LARGE = b"v" * 5000
+LARGE = b"v" * LARGE_SIZE
 STEP: Any = {"source": "loop", "step": 0}
 
 
@@ -74,7 +75,7 @@ def test_the_positions_are_those_of_older_releases(
     config = saver.put(thread(), checkpoint({"a": LARGE}, {"a": "1"}), STEP, {"a": "1"})
     saver.put_writes(config, [("a", 1)], "task")
     names = {name for name, found in contents(database).items() if found}
-    assert names == {"c", "w", "checkpoint_channel_values"}
+    assert names == {"c", "w", "c_channel_values"}
 
 
 def test_every_collection_can_be_named(make_face: MakeFace, database: Data) -> None:

@@ -23,7 +23,8 @@ from pymongo.database import Database
 from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from tests.face import Face
-from tests.support import CommandCounter, checkpoint, insert_old_write, insert_whole, thread
+from tests.hypothesis_profile import examples
+from tests.support import Chain, CommandCounter, checkpoint, insert_old_write, insert_whole, thread
 
 if not hasattr(BaseCheckpointSaver, "get_delta_channel_history"):
     pytest.skip(
@@ -56,7 +57,7 @@ def database(module_database: DB) -> Iterator[DB]:
         module_database[name].delete_many({})
 
 
-class DeltaThread:
+class DeltaThread(Chain):
     """A thread with delta channels, put as langgraph puts it.
 
     Args:
@@ -68,11 +69,10 @@ class DeltaThread:
     def __init__(
         self, face: Face, config: RunnableConfig | None = None, *, counters: bool = True
     ) -> None:
-        self.face, self.config, self.counters = face, config or thread(), counters
+        super().__init__(face, config=config)
+        self.counters = counters
         self.counted: dict[str, int] = {}
         self.silent: tuple[str, ...] = ()
-        self.versions: dict[str, Any] = {}
-        self.carried: dict[str, Any] = {}
 
     def step(
         self, writes: Mapping[str, Sequence[Any]], stored: Mapping[str, Any] | None = None
@@ -84,18 +84,16 @@ class DeltaThread:
             stored: Values that the checkpoint holds: snapshots, plain values.
         """
         stored = stored or {}
-        new = {}
         for channel in {*writes, *stored}:
-            new[channel] = self.face.saver.get_next_version(self.versions.get(channel))
             self.counted[channel] = 0 if channel in stored else self.counted.get(channel, 0) + 1
-        self.versions |= new
-        metadata: dict[str, Any] = {"source": "loop", "step": 0}
+        metadata: dict[str, Any] = {}
         counted = {channel: (n, n) for channel, n in self.counted.items() if n}
         # langgraph counts the steps of every delta channel, written or not.
         counted |= dict.fromkeys(self.silent, (0, 4000))
         if self.counters and counted:
             metadata[COUNTERS] = counted
-        self.config = self.face.put(self.config, checkpoint(stored, self.versions), metadata, new)
+        self.values = {}
+        self.put(stored, touch=writes.keys() - stored.keys(), metadata=metadata)
         for number, (channel, values) in enumerate(writes.items()):
             task = f"task {number}"
             self.face.put_writes(self.config, [(channel, value) for value in values], task)
@@ -309,7 +307,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps, counters=st.booleans())
 def test_any_history_is_the_one_that_the_base_class_finds(
     face: Face, steps: Any, counters: bool

@@ -86,6 +86,31 @@ def test_everything_is_read_back(encrypted: Face) -> None:
     }
 
 
+@pytest.mark.parametrize("size", [6_000, 20_000, 70_000, 300_000])
+def test_nothing_is_stored_in_clear_whatever_its_size(
+    encrypted: Face, database: Data, size: int
+) -> None:
+    """Whether it lies inline, in a document, in pieces or in parts; and when it changes."""
+    many = SECRET * (size // len(SECRET))
+    items = [f"{SECRET} {number}" for number in range(size // 12)]
+    states: list[dict[str, Any]] = [
+        {"__start__": {"a": many}, "list": items, "dict": {"a": items}, "text": many},
+        {"__start__": {"a": items}, "list": [*items, *items[:900]], "dict": {"a": items, "b": 1}},
+        {"__pregel_tasks": [Send("node", many)], "list": items[:-1], "text": items},
+        {"__pregel_tasks": [Send("node", item) for item in items], "dict": items, "n": 1},
+        {"n": 2},
+    ]
+    chain = Chain(encrypted)
+    read = []
+    for state in states:
+        read.append((chain.put(state), dict(chain.values)))
+    assert in_clear(database) == []
+    stored = database["checkpoint_channel_values"].find({})
+    assert {one["type"].partition("+")[2] for one in stored} == {"aes"}
+    for config, values in read:
+        assert values_of(encrypted.fresh(), config) == values
+
+
 def test_an_old_thread_goes_on_encrypted(encrypted: Face, database: Data) -> None:
     stored = checkpoint({"a": 1}, {"a": 1})
     old = insert_whole(database, thread(), stored, {"source": "input", "step": -1})

@@ -18,7 +18,7 @@ from pymongo.monitoring import (
 
 from tests.face import Face, Kind
 from tests.replica_set import HOW_TO_GET_ONE, Member, ReplicaSet, find_mongod, replica_set
-from tests.support import Chain, thread
+from tests.support import LARGE_SIZE, Chain, thread
 
 STEPS = 200
 
@@ -50,8 +50,9 @@ class Killer(CommandListener):
         """Nothing to do."""
 
 
-@pytest.fixture(params=[1, 3], ids=["one member", "three members"])
+@pytest.fixture(scope="module", params=[1, 3], ids=["one member", "three members"])
 def running(request: pytest.FixtureRequest) -> Iterator[ReplicaSet]:
+    """A set for all tests of the module, one after another: they leave dead members behind."""
     binary = find_mongod()
     if binary is None:
         pytest.skip(HOW_TO_GET_ONE)
@@ -86,7 +87,7 @@ def watched(read: Callable[[], None]) -> Iterator[list[Exception]]:
 def check_whole(values: dict[str, Any]) -> None:
     """What the steps below put together belongs together."""
     step = values["step"]
-    assert values["once"] == "o" * 5000
+    assert values["once"] == "o" * LARGE_SIZE
     assert values["often"] == f"{step} " * 2000
     assert values["now and then"] == f"{step // 10} " * 2000
 
@@ -94,17 +95,18 @@ def check_whole(values: dict[str, Any]) -> None:
 def test_no_acknowledged_step_is_lost_when_a_primary_is_killed(
     running: ReplicaSet, face_kind: Kind
 ) -> None:
+    running.mend()
     killer = Killer(running)
     # Each kind of command of a step meets a dying server once, where one can be spared.
     kills = {60: "insert", 120: "update", 160: "insert"}
     with contextlib.ExitStack() as closing:
         face = Face(
-            *(face_kind, running.uri, "failover"),
+            *(face_kind, running.uri, face_kind),
             closing=closing,
             client_kwargs={"event_listeners": [killer]},
         )
         lagging = {"readPreference": "secondaryPreferred", "serverSelectionTimeoutMS": 2000}
-        reader = Face("sync", running.uri, "failover", closing=closing, client_kwargs=lagging)
+        reader = Face("sync", running.uri, face_kind, closing=closing, client_kwargs=lagging)
 
         def read() -> None:
             if found := reader.get_tuple(thread()):
@@ -116,7 +118,7 @@ def test_no_acknowledged_step_is_lost_when_a_primary_is_killed(
                 killer.waiting_for = kills.get(step)
                 changes: dict[str, Any] = {"step": step, "often": f"{step} " * 2000}
                 if step == 0:
-                    changes["once"] = "o" * 5000
+                    changes["once"] = "o" * LARGE_SIZE
                 if step % 10 == 0:
                     changes["now and then"] = f"{step // 10} " * 2000
                 if step in kills and len(running.members) == 1:

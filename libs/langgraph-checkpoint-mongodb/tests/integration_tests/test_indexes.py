@@ -15,11 +15,11 @@ from langgraph.checkpoint.mongodb import MongoDBSaver
 from langgraph.checkpoint.mongodb._setup import INDEXES
 from tests.face import Face, MakeFace
 from tests.integration_tests.conftest import FailCommand
-from tests.support import Chain, Command, CommandCounter, thread, values_of
+from tests.support import LARGE_SIZE, Chain, Command, CommandCounter, thread, values_of
 
 Data = Database[dict[str, Any]]
 
-LARGE = b"v" * 5000
+LARGE = b"v" * LARGE_SIZE
 UNIQUE = {
     "checkpoints": {"thread_id": 1, "checkpoint_ns": 1, "checkpoint_id": -1},
     "checkpoint_writes": {

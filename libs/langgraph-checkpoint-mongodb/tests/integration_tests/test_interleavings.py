@@ -7,6 +7,7 @@ acknowledged put is lost that was not to be removed.
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -27,8 +28,8 @@ from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._reading import get_tuple
 from langgraph.checkpoint.mongodb._retention import delete_for_runs, delete_thread, prune
-from langgraph.checkpoint.mongodb._ttl import now
 from langgraph.checkpoint.mongodb._writing import put
+from tests.hypothesis_profile import examples
 from tests.integration_tests.interleaving import Party
 from tests.support import checkpoint, thread
 
@@ -46,9 +47,8 @@ COUNTERS = "counters_since_delta_snapshot"
 @pytest.fixture(scope="module")
 def open_saver(mongodb_uri: str) -> Iterator[Callable[[], MongoDBSaver]]:
     """Makes savers that remember nothing of each other, as in processes of their own."""
-    name = "test_interleavings"
+    name = f"test_{uuid.uuid4().hex[:16]}"
     with MongoClient[Any](mongodb_uri) as client:
-        client.drop_database(name)
         MongoDBSaver(client, name)
         yield lambda: MongoDBSaver(client, name, create_indexes=False)
         client.drop_database(name)
@@ -63,6 +63,7 @@ class World:
 
     open_saver: Callable[[], MongoDBSaver]
     delta: bool
+    growing: bool = False
     thread_id: str = field(default_factory=lambda: f"thread {next(threads)}")
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
     logs: dict[str, list[Any]] = field(default_factory=dict)
@@ -87,6 +88,8 @@ class World:
             values.pop("log", None)
         if "doc" in new:
             new["doc"] = f"{place} " * LARGE
+        if self.growing:
+            new |= self.growth(values, place)
         new_versions = {
             channel: self.look.get_next_version(versions.get(channel)) for channel in new
         }
@@ -102,6 +105,13 @@ class World:
         self.values[made["id"]] = values
         self.logs[made["id"]] = log if self.delta else []
         return made, new_versions
+
+    def growth(self, values: dict[str, Any], place: int) -> dict[str, Any]:
+        """A list that gains items, or loses some, and small channels of which one changes."""
+        items = values.get("list", [])[: -1 if place % 4 == 3 else None]
+        new: dict[str, Any] = {"list": [*items, *(f"{place} {item}" * 9 for item in range(3))]}
+        small = range(8) if not values else [place % 8]
+        return new | {f"small {number}": f"{number} {place} " * 5 for number in small}
 
     def arguments(self, parent: int, run: str, *, large: bool = True) -> tuple[Any, ...]:
         made, new = self.next_checkpoint(parent, large=large)
@@ -154,6 +164,7 @@ class Plan:
         place: The parent of a put; how many a prune keeps.
         warm: Whether the party has read the parent before.
         crash: The step before which it crashes, None for never.
+        partial: Whether its graph knows no other channels than those that it writes.
     """
 
     what: str
@@ -161,6 +172,13 @@ class Plan:
     warm: bool = True
     large: bool = True
     crash: int | None = None
+    partial: bool = False
+
+
+def without_others(config: Any, made: Checkpoint, metadata: Any, new: Any) -> tuple[Any, ...]:
+    """Arguments of a put by a graph that knows no other channels than those that it writes."""
+    values = {name: value for name, value in made["channel_values"].items() if name in new}
+    return config, {**made, "channel_values": values}, metadata, new
 
 
 class Running:
@@ -176,10 +194,12 @@ class Running:
             self.party = Party(saver, self.follow)
             return
         if plan.what == "put":
-            if plan.warm:
+            if plan.warm or plan.partial:
                 saver.get_tuple(world.config(plan.place))
             arguments = world.arguments(plan.place, "run 9", large=plan.large)
             self.put_id = arguments[1]["id"]
+            if plan.partial:
+                arguments = without_others(*arguments)
             self.party = Party(saver, lambda call: put(call, *arguments))
             return
         operations: dict[str, Callable[[Any], Any]] = {
@@ -232,9 +252,13 @@ def check_errors(world: World, parties: Sequence[Running]) -> None:
         if one.party.error is None:
             continue
         others = {other.plan.what for other in parties if other is not one}
+        if one.plan.what == "copy" and "delete" in others:
+            # Its source was deleted before it began.
+            assert "it has no checkpoints" in str(one.party.error)
+            continue
         assert isinstance(one.party.error, MissingChannelValueError), one.party.error
         assert one.plan.what in ("put", "follow")
-        assert world.delta or "delete" in others
+        assert world.delta or one.plan.partial or "delete" in others
         assert others & {"delete", "delete run", "prune"}
 
 
@@ -273,12 +297,49 @@ plans = st.builds(
     warm=st.booleans(),
     large=st.booleans(),
     crash=st.none() | st.none() | st.integers(1, 12),
+    partial=st.sampled_from([False, False, True]),
 ).map(made_sensible)
 
 OLD_PUT, PRUNE = Plan("put", 1, large=False), Plan("prune", 1)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.fixture(params=["at once", "hours apart"])
+def hours_apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether whoever removes takes all that is under way for hours old.
+
+    As if each process had been suspended for hours between any two of its commands.
+    """
+    if request.param == "hours apart":
+        monkeypatch.setattr(_commit, "_AT_MOST", timedelta(hours=-1))
+    return bool(request.param == "hours apart")
+
+
+@pytest.fixture(params=["replaced", "growing"])
+def growing(request: pytest.FixtureRequest) -> bool:
+    """Whether values grow and there are many small ones, beside those that are replaced."""
+    if request.param == "growing":
+        request.getfixturevalue("small_limits")
+    return bool(request.param == "growing")
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_the_growing_values_here_are_in_pieces_and_in_bundles(
+    open_saver: Callable[[], MongoDBSaver],
+) -> None:
+    world = World(open_saver, delta=False, growing=True)
+    for place in range(3, 6):
+        world.put(world.look, place, "run 9")
+    assert world.check()
+    newest = world.look.checkpoint_collection.find_one(world.config(6)["configurable"])
+    assert newest is not None
+    pieces = {
+        one["channel"]: len(one["pieces"]) // 4 for one in newest["channels"] if "pieces" in one
+    }
+    assert pieces.keys() == {"list", "__bundle__"}
+    assert min(pieces.values()) > 1
+
+
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     plans=st.lists(plans, min_size=2, max_size=4).map(without_crashes_beside_a_deletion),
     order=st.lists(st.integers(0, 11), max_size=40),
@@ -288,12 +349,17 @@ OLD_PUT, PRUNE = Plan("put", 1, large=False), Plan("prune", 1)
 @example(plans=[OLD_PUT, PRUNE], order=[0, 0, 1, 1, 1, 1, 1, 0], delta=True)
 @example(plans=[Plan("put", 1, crash=2), PRUNE], order=[1, 1, 1, 0, 0, 0, 1], delta=False)
 def test_any_interleaving_leaves_whole_checkpoints_and_loses_none(
-    open_saver: Callable[[], MongoDBSaver], plans: list[Plan], order: list[int], delta: bool
+    open_saver: Callable[[], MongoDBSaver],
+    hours_apart: bool,
+    growing: bool,
+    plans: list[Plan],
+    order: list[int],
+    delta: bool,
 ) -> None:
-    run(World(open_saver, delta), plans, order, looking=False)
+    run(World(open_saver, delta, growing), plans, order, looking=False)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     # While a thread is deleted, a put that begins it anew may lack what is being deleted.
     plans=st.lists(plans.filter(lambda plan: plan.what != "delete"), min_size=2, max_size=3),
@@ -301,9 +367,14 @@ def test_any_interleaving_leaves_whole_checkpoints_and_loses_none(
     delta=st.booleans(),
 )
 def test_at_every_moment_of_any_interleaving_a_reader_sees_whole_checkpoints(
-    open_saver: Callable[[], MongoDBSaver], plans: list[Plan], order: list[int], delta: bool
+    open_saver: Callable[[], MongoDBSaver],
+    hours_apart: bool,
+    growing: bool,
+    plans: list[Plan],
+    order: list[int],
+    delta: bool,
 ) -> None:
-    run(World(open_saver, delta), plans, order, looking=True)
+    run(World(open_saver, delta, growing), plans, order, looking=True)
 
 
 # ---------------------------------------------------------------------- named cases
@@ -335,7 +406,7 @@ def test_a_put_on_what_is_being_removed_stands_alone(
 
 
 @pytest.mark.parametrize("warm", [True, False])
-def test_a_delta_step_on_what_is_being_removed_fails_and_leaves_nothing(
+def test_a_delta_step_on_what_is_being_removed_keeps_what_it_is_rebuilt_from(
     open_saver: Callable[[], MongoDBSaver], warm: bool
 ) -> None:
     world = World(open_saver, delta=True)
@@ -344,9 +415,96 @@ def test_a_delta_step_on_what_is_being_removed_fails_and_leaves_nothing(
     putting = Running(world, Plan("put", 1, warm=warm))
     putting.party.finish()
     pruning.finish()
+    assert putting.party.acknowledged
+    stored = world.check()
+    assert putting.put_id in stored
+    assert world.made[1]["id"] not in stored  # What was to be removed is only hidden.
+    world.check_logs(stored)
+
+
+def test_a_delta_step_on_what_was_just_removed_fails_and_leaves_nothing(
+    open_saver: Callable[[], MongoDBSaver],
+) -> None:
+    world = World(open_saver, delta=True)
+    putting = Running(world, Plan("put", 1))
+    party(world, PRUNE).finish()
+    putting.party.finish()
     assert isinstance(putting.party.error, MissingChannelValueError)
     assert putting.put_id not in world.check()
     world.check_logs(world.check())
+
+
+@pytest.mark.parametrize("delta", [True, False])
+@pytest.mark.parametrize("what", ["prune", "delete run"])
+def test_after_a_removal_that_failed_half_way_its_thread_goes_on(
+    open_saver: Callable[[], MongoDBSaver], what: str, delta: bool
+) -> None:
+    world = World(open_saver, delta)
+    removing = party(world, Plan(what, 1))
+    step_to_deletion(world, removing)
+    removing.crash()
+    putting = Running(world, Plan("put", 3))
+    putting.party.finish()
+    older = Running(world, Plan("put", 1))
+    older.party.finish()
+    assert putting.party.acknowledged
+    assert older.party.acknowledged
+    stored = world.check()
+    assert {putting.put_id, older.put_id} <= stored
+    world.check_logs(stored)
+
+
+@pytest.mark.parametrize("delta", [True, False])
+def test_a_put_that_was_suspended_after_its_values_writes_them_again(
+    open_saver: Callable[[], MongoDBSaver], hours_apart: bool, delta: bool
+) -> None:
+    world = World(open_saver, delta)
+    putting = Running(world, Plan("put", 3))
+    putting.step()
+    putting.step()  # Its values are there, and no checkpoint names them yet.
+    party(world, Plan("prune", 9)).finish()
+    putting.party.finish()
+    assert putting.party.acknowledged
+    stored = world.check()
+    assert putting.put_id in stored
+    world.check_logs(stored)
+
+
+@pytest.mark.parametrize("steps", range(1, 9))
+@pytest.mark.parametrize("place", [-1, 3], ids=["a first put", "a later one"])
+def test_a_put_that_was_suspended_anywhere_beside_a_prune_is_whole(
+    open_saver: Callable[[], MongoDBSaver], hours_apart: bool, place: int, steps: int
+) -> None:
+    """The put wakes up before any command of the prune."""
+    for others in range(1, 16):
+        world = World(open_saver, delta=False)
+        putting, pruning = Running(world, Plan("put", place)), party(world, Plan("prune", 9))
+        for _ in range(steps):
+            putting.step()
+        for _ in range(others):
+            pruning.step()
+        putting.party.finish()
+        pruning.finish()
+        assert putting.party.acknowledged
+        assert putting.put_id in world.check()
+
+
+@pytest.mark.parametrize("before", range(2, 12))
+def test_a_prune_that_was_suspended_anywhere_takes_nothing_that_was_built_meanwhile(
+    open_saver: Callable[[], MongoDBSaver], hours_apart: bool, before: int
+) -> None:
+    world = World(open_saver, delta=True)
+    pruning = party(world, PRUNE)
+    for _ in range(before):
+        pruning.step()
+    puts = [Running(world, Plan("put", place)) for place in (3, 2, 1)]
+    for one in puts:
+        one.party.finish()
+    pruning.finish()
+    stored = world.check()
+    world.check_logs(stored)
+    assert {one.put_id for one in puts if one.party.acknowledged} <= stored
+    assert puts[0].party.acknowledged
 
 
 def test_a_fork_that_came_before_the_marks_keeps_its_parent(
@@ -395,10 +553,8 @@ def test_marks_that_a_crash_left_do_not_stay_in_the_way(
     pruning = party(world, PRUNE)
     step_to_deletion(world, pruning)
     pruning.crash()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_commit, "now", lambda: now() + timedelta(hours=2))
-        putting = Running(world, OLD_PUT)
-        putting.party.finish()
+    putting = Running(world, OLD_PUT)
+    putting.party.finish()
     assert putting.party.acknowledged
     stored = world.check()
     assert putting.put_id in stored

@@ -9,11 +9,13 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.types import Send
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import UnknownLayoutError
 from tests.face import Face
 from tests.support import (
+    LARGE_SIZE,
     Chain,
     checkpoint,
     insert_old_write,
@@ -24,7 +26,7 @@ from tests.support import (
 
 Data = Database[dict[str, Any]]
 
-OLD_VALUES = {"a": 1, "log": ["x" * 5000]}
+OLD_VALUES = {"a": 1, "log": ["x" * LARGE_SIZE]}
 OLD_VERSIONS = {"a": 2, "log": 1}
 
 
@@ -50,7 +52,7 @@ def as_old_release_reads(document: dict[str, Any]) -> Checkpoint:
 
 
 def test_a_new_thread_is_split(face: Face, database: Data) -> None:
-    config = Chain(face).put({"a": 1, "log": ["x" * 5000]})
+    config = Chain(face).put({"a": 1, "log": ["x" * LARGE_SIZE]})
     assert raw(database, config)["layout"] == 2
     assert database["checkpoint_channel_values"].count_documents({}) == 1
 
@@ -144,11 +146,11 @@ def test_a_new_namespace_of_an_old_thread_is_old_too(
 ) -> None:
     knows(face)
     chain = Chain(face, "t", "sub:1")
-    chain.put({"b": "x" * 5000})
+    chain.put({"b": "x" * LARGE_SIZE})
     config = chain.put({"c": 1})
     document = raw(database, config)
     assert "layout" not in document
-    assert as_old_release_reads(document)["channel_values"] == {"b": "x" * 5000, "c": 1}
+    assert as_old_release_reads(document)["channel_values"] == {"b": "x" * LARGE_SIZE, "c": 1}
     versions = as_old_release_reads(document)["channel_versions"]
     assert versions == {"b": 1, "c": 1}
 
@@ -185,11 +187,11 @@ def test_a_repeated_put_in_an_old_thread_is_harmless(
 
 
 def test_one_listing_shows_both_layouts(face: Face, old: RunnableConfig) -> None:
-    new = Chain(face, "new").put({"log": ["y" * 5000]})
+    new = Chain(face, "new").put({"log": ["y" * LARGE_SIZE]})
     rows = face.list(None)
     assert [row.config for row in rows] == [new, old]
     assert [row.checkpoint["channel_values"] for row in rows] == [
-        {"log": ["y" * 5000]},
+        {"log": ["y" * LARGE_SIZE]},
         OLD_VALUES,
     ]
 
@@ -215,3 +217,34 @@ def test_an_unknown_layout_is_refused(face: Face, database: Data, layout: Any) -
             config["configurable"][name] for name in ("thread_id", "checkpoint_id")
         ]
     assert database["checkpoints"].count_documents({}) == 1
+
+
+def test_sends_that_an_old_format_queued_are_found_in_their_channel(
+    face: Face, database: Data
+) -> None:
+    """LangGraph left them among the parent's writes before checkpoints of format 4."""
+    first = insert_whole(
+        database, thread(), checkpoint({"a": 1}, {"a": 1}, v=2), {"source": "input", "step": -1}
+    )
+    for idx, task in ((1, "b"), (0, "b"), (0, "a")):
+        insert_old_write(
+            database,
+            first,
+            task_id=task,
+            task_path=f"~{task}",
+            idx=idx,
+            channel="__pregel_tasks",
+            value=Send("node", f"{task}{idx}"),
+        )
+    stored = checkpoint({"a": 2}, {"a": 2}, v=2)
+    second = insert_whole(database, first, stored, {"source": "loop", "step": 0})
+    third = insert_whole(
+        database, first, checkpoint({"a": 2}, {"a": 2}), {"source": "loop", "step": 0}
+    )
+    expected = [Send("node", one) for one in ("a0", "b0", "b1")]
+    for found in (face.get_tuple(second), face.list(second)[0]):
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"a": 2, "__pregel_tasks": expected}
+        assert found.checkpoint["channel_versions"] == {"a": 2, "__pregel_tasks": 2}
+    assert values_of(face, third) == {"a": 2}
+    assert values_of(face, first) == {"a": 1}

@@ -18,9 +18,15 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
-from langgraph.checkpoint.mongodb import MongoDBSaver
+from langgraph.checkpoint.mongodb import (
+    MissingChannelValueError,
+    MongoDBSaver,
+    OldMetadataError,
+    UnknownLayoutError,
+)
 from tests.face import Face, MakeFace
 from tests.support import (
+    LARGE_SIZE,
     MB,
     Chain,
     Command,
@@ -96,8 +102,8 @@ def test_a_thread_is_listed_newest_first(face: Face) -> None:
 def test_rows_are_what_get_tuple_answers(face: Face) -> None:
     chain = Chain(face)
     for number in range(3):
-        config = chain.put({"small": number, "large": bytes([number]) * 5000})
-        face.put_writes(config, [("small", number + 1), ("large", bytes(5000))], "task")
+        config = chain.put({"small": number, "large": bytes([number]) * LARGE_SIZE})
+        face.put_writes(config, [("small", number + 1), ("large", bytes(LARGE_SIZE))], "task")
     rows = face.list(thread())
     assert rows == [face.get_tuple(row.config) for row in rows]
 
@@ -231,7 +237,7 @@ def test_more_than_a_page_is_listed_whole_and_in_order(face: Face, database: Dat
 
 def multiply(face: Face, database: Data, count: int) -> list[str]:
     """Make a thread of so many checkpoints; their ids, newest first."""
-    Chain(face).put({"a": "x" * 5000})
+    Chain(face).put({"a": "x" * LARGE_SIZE})
     document = database["checkpoints"].find_one_and_delete({})
     assert document is not None
     del document["_id"]
@@ -338,7 +344,7 @@ def test_pending_writes_of_an_older_release_are_listed(face: Face, database: Dat
     assert row.pending_writes == [("task", "a", 2)]
 
 
-@pytest.mark.parametrize("key", ["a.b", "$app", "", "sp ace", "ключ", "nul\0"])
+@pytest.mark.parametrize("key", ["a.b", "$app", "", "sp ace", "ключ"])
 def test_metadata_keys_of_any_text_come_back(face: Face, key: str) -> None:
     config = Chain(face).put({"a": 1}, metadata={key: "value", "in": {key: 1}})
     found = face.get_tuple(config)
@@ -357,7 +363,7 @@ def test_metadata_with_numbers_as_keys_comes_back(face: Face) -> None:
 
 
 def test_fields_that_others_add_to_documents_are_ignored(face: Face, database: Data) -> None:
-    config = Chain(face).put({"a": "x" * 5000})
+    config = Chain(face).put({"a": "x" * LARGE_SIZE})
     face.put_writes(config, [("a", 1)], "task")
     before = face.get_tuple(config)
     for name in database.list_collection_names():
@@ -388,3 +394,89 @@ def test_checkpoints_put_while_listing_do_not_disturb_it(face: Face, database: D
 
         face.run(listed())
     assert seen == many
+
+
+# ------------------------------------------------------------------ what cannot be read
+
+ALL_OF_T = thread()
+
+
+def test_what_comes_before_a_damaged_checkpoint_is_listed(face: Face, database: Data) -> None:
+    chain = Chain(face)
+    configs = [chain.put({"doc": f"{number}" * 20_000}) for number in range(4)]
+    found = face.get_tuple(configs[1])
+    assert found is not None
+    database["checkpoint_channel_values"].delete_one(
+        {"version": found.checkpoint["channel_versions"]["doc"]}
+    )
+    for filter_ in (None, {"source": "loop"}):
+        rows: list[Any] = []
+        with pytest.raises(MissingChannelValueError):
+            collect(face.fresh(), rows, filter_)
+        assert [row.config for row in rows] == [configs[3], configs[2]]
+        assert [row.config for row in face.list(thread(), limit=2)] == [configs[3], configs[2]]
+
+
+def test_what_a_newer_release_wrote_is_left_out_and_named_at_the_end(
+    face: Face, database: Data
+) -> None:
+    for name in ("a", "b", "c"):
+        Chain(face, name).put({"n": 1})
+    database["checkpoints"].update_one({"thread_id": "b"}, {"$set": {"layout": 3}})
+    for filter_ in (None, {"source": "loop"}):
+        rows: list[Any] = []
+        with pytest.raises(UnknownLayoutError) as caught:
+            collect(face.fresh(), rows, filter_, None)
+        assert [row.config["configurable"]["thread_id"] for row in rows] == ["c", "a"]
+        assert caught.value.thread_id == "b"
+
+
+@pytest.mark.parametrize("method", ["prune", "delete_for_runs"])
+def test_a_thread_of_a_newer_release_does_not_keep_others_from_being_pruned(
+    face: Face, database: Data, method: str
+) -> None:
+    for name in ("a", "b", "c"):
+        chain = Chain(face, name)
+        for run in ("one", "two"):
+            chain.put({"n": 1}, metadata={"run_id": run})
+    database["checkpoints"].update_many({"thread_id": "b"}, {"$set": {"layout": 3}})
+    given = {"prune": ["a", "b", "c"], "delete_for_runs": ["one"]}[method]
+    with pytest.raises(UnknownLayoutError, match="'b'"):
+        getattr(face, method)(given)
+    assert [len(face.list(thread(name))) for name in ("a", "c")] == [1, 1]
+    assert database["checkpoints"].count_documents({"thread_id": "b"}) == 2
+
+
+def test_what_a_release_before_0_2_2_wrote_is_told_with_the_script_to_run(
+    face: Face, database: Data
+) -> None:
+    for name in ("a", "c"):
+        Chain(face, name).put({"n": 1})
+    old = insert_whole(database, thread("b"), checkpoint({"n": 1}, {"n": 1}), {"source": "loop"})
+    database["checkpoints"].update_one(
+        {"thread_id": "b"}, {"$set": {"metadata": {"source": b'"loop"', "step": b"1"}}}
+    )
+    with pytest.raises(OldMetadataError, match=r"0\.2\.2.*migrate_checkpoints_to_typed_metadata"):
+        face.get_tuple(old)
+    rows: list[Any] = []
+    with pytest.raises(OldMetadataError):
+        collect(face, rows, None, None)
+    assert sorted(row.config["configurable"]["thread_id"] for row in rows) == ["a", "c"]
+    assert len(face.list(None, filter={"source": "loop"})) == 2
+
+
+def collect(
+    face: Face, rows: list[Any], filter_: dict[str, Any] | None, config: Any = ALL_OF_T
+) -> None:
+    """List row by row, keeping those that came before an error."""
+    saver: Any = face.saver
+
+    async def walk() -> None:
+        async for row in saver.alist(config, filter=filter_):
+            rows.append(row)
+
+    if face.kind == "async":
+        face.run(walk())
+        return
+    for row in saver.list(config, filter=filter_):
+        rows.append(row)

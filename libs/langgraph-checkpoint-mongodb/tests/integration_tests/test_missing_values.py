@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaverError
+from langgraph.checkpoint.mongodb import (
+    DamagedCheckpointError,
+    MissingChannelValueError,
+    MongoDBSaverError,
+)
 from tests.face import Face, MakeFace
-from tests.support import MB, Chain, CommandCounter, thread, values_of
+from tests.support import LARGE_SIZE, MB, Chain, CommandCounter, thread, values_of
 
 Data = Database[dict[str, Any]]
 
-LARGE = b"v" * 5000
+LARGE = b"v" * LARGE_SIZE
 
 
 def lose(database: Data, **query: Any) -> int:
@@ -156,8 +160,8 @@ def test_a_listing_goes_on_past_a_checkpoint_deleted_meanwhile(
     deleting = DeletesNewest(database)
     face = make_face(client_kwargs={"event_listeners": [deleting]})
     chain = Chain(face)
-    first = chain.put({"docs": LARGE})
-    chain.put({"docs": LARGE * 2})
+    first = chain.put({"docs": LARGE * 4})
+    chain.put({"docs": LARGE * 5})
     with deleting.recording():
         assert [row.config for row in face.list(thread())] == [first]
 
@@ -168,3 +172,36 @@ def test_a_put_that_repeats_a_lost_value_restores_it(face: Face, database: Data)
     lose(database)
     config = chain.put({"docs": LARGE})
     assert values_of(face, config) == {"docs": LARGE}
+
+
+TAMPERED: list[dict[str, Any]] = [
+    {"parts": 20_000_000},
+    {"parts": -1},
+    {"parts": "many"},
+    {"size": -5},
+    {"size": 10**9},
+    {"size": "large"},
+    {"channel": 5},
+    {"version": None},
+    {"pieces": b"\1\2\3"},
+    {"pieces": "text"},
+    {"snapshot": "yes"},
+    {"stored_part": 1.5},
+]
+
+
+@pytest.mark.parametrize("change", TAMPERED, ids=str)
+def test_a_manifest_that_was_tampered_with_ends_in_a_clear_error(
+    face: Face, database: Data, change: dict[str, Any]
+) -> None:
+    chain = Chain(face)
+    first = chain.put({"n": 1})
+    chain.put({"docs": LARGE})
+    fields = {f"channels.0.{name}": value for name, value in change.items()}
+    database["checkpoints"].update_one(
+        {"checkpoint_id": chain.config["configurable"]["checkpoint_id"]}, {"$set": fields}
+    )
+    for read in (face.fresh().get_tuple, face.fresh().list):
+        with pytest.raises(DamagedCheckpointError, match="is damaged"):
+            read(thread())
+    assert values_of(face.fresh(), first) == {"n": 1}

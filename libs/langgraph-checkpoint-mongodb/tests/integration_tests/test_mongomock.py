@@ -14,12 +14,14 @@ from langgraph.types import Command, interrupt
 
 from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, ChannelTooLargeError, MongoDBSaver
 from tests.face import Kind
-from tests.support import MB, checkpoint, thread
+from tests.support import LARGE_SIZE, MB, Chain, thread
 
 # mongomock knows no other way to tell the time than one that Python 3.12 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
 
-LARGE = b"v" * 5000
+DATABASE = "mocked"
+LARGE = b"v" * LARGE_SIZE
+MANY = {f"small {place}": f"{place:03}" * 130 for place in range(200)}
 STEP: Any = {"source": "loop", "step": 0}
 
 
@@ -38,7 +40,7 @@ class Mocked:
         if kind == "sync":
             import mongomock
 
-            self.saver = MongoDBSaver(mongomock.MongoClient(), **saver_kwargs)
+            self.saver = MongoDBSaver(mongomock.MongoClient(), DATABASE, **saver_kwargs)
         else:
             self.saver = self.run(self._open(saver_kwargs))
 
@@ -48,7 +50,7 @@ class Mocked:
             from mongomock_motor import AsyncMongoMockClient
 
         client: Any = AsyncMongoMockClient()
-        return AsyncMongoDBSaver(client, **saver_kwargs)
+        return AsyncMongoDBSaver(client, DATABASE, **saver_kwargs)
 
     def run(self, work: Any) -> Any:
         return self._runner.run(work)
@@ -69,11 +71,21 @@ class Mocked:
         rows: list[Any] = self.run(listed())
         return rows
 
-    def put(self, values: dict[str, Any], config: Any = None, **metadata: Any) -> Any:
-        versions = {channel: self.saver.get_next_version(None) for channel in values}
-        step = {**STEP, **metadata}
-        stored = checkpoint(values, versions)
-        return self(self.saver, "put", config or thread(), stored, step, versions)
+    def count(self, collection: str) -> int:
+        """How many documents a collection of the saver's database holds."""
+        counted = self.saver.client[DATABASE][collection].count_documents({})
+        found: int = counted if self.kind == "sync" else self.run(counted)
+        return found
+
+    def get_next_version(self, current: Any, channel: None = None) -> Any:
+        return self.saver.get_next_version(current, channel)
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        return self(self.saver, "put", config, checkpoint, metadata, new_versions)
+
+    def store(self, values: dict[str, Any], config: Any = None, **metadata: Any) -> Any:
+        """Put one checkpoint, a thread's first or the one after another."""
+        return Chain(self, config=config).put(values, metadata=metadata)
 
     def close(self) -> None:
         self._runner.close()
@@ -88,7 +100,7 @@ def mocked(face_kind: Kind) -> Iterator[Mocked]:
 
 def test_a_checkpoint_is_stored_and_read(mocked: Mocked) -> None:
     values = {"few": 1, "docs": LARGE, "more": [LARGE]}
-    config = mocked.put(values)
+    config = mocked.store(values)
     found = mocked(mocked.saver, "get_tuple", thread())
     assert found.config == config
     assert found.checkpoint["channel_values"] == values
@@ -96,25 +108,36 @@ def test_a_checkpoint_is_stored_and_read(mocked: Mocked) -> None:
 
 
 def test_an_unchanged_large_value_is_carried_over(mocked: Mocked) -> None:
-    versions = {name: mocked.saver.get_next_version(None) for name in ("docs", "few")}
-    config = mocked(
-        mocked.saver,
-        "put",
-        thread(),
-        checkpoint({"docs": LARGE, "few": 1}, versions),
-        STEP,
-        dict(versions),
-    )
-    versions["few"] = mocked.saver.get_next_version(versions["few"])
-    stored = checkpoint({"docs": LARGE, "few": 2}, versions)
-    mocked(mocked.saver, "put", config, stored, STEP, {"few": versions["few"]})
+    chain = Chain(mocked)
+    chain.put({"docs": LARGE, "few": 1})
+    assert mocked.count("checkpoint_channel_values") == 1
+    chain.put({"few": 2})
     rows = mocked.list(thread())
     assert [row.checkpoint["channel_values"]["few"] for row in rows] == [2, 1]
     assert all(row.checkpoint["channel_values"]["docs"] == LARGE for row in rows)
+    assert mocked.count("checkpoint_channel_values") == 1
+
+
+def test_values_that_grow_and_many_small_ones_are_read_as_they_were_put(mocked: Mocked) -> None:
+    chain = Chain(mocked)
+    put = [(chain.put({"list": ["x" * LARGE_SIZE] * 3, **MANY}), dict(chain.values))]
+    for number in range(12):
+        # Every third is a fork from the one before.
+        changes = {"list": [*chain.values["list"], f"{number}" * 3000], f"small {number}": "new"}
+        fork = Chain(mocked, config=chain.config) if number % 3 == 2 else chain
+        fork.values, fork.versions = dict(chain.values), dict(chain.versions)
+        put.append((fork.put(changes), dict(fork.values)))
+    for config, values in put:
+        found = mocked(mocked.saver, "get_tuple", config)
+        assert found.checkpoint["channel_values"] == values
+    before = mocked.count("checkpoint_channel_values")
+    mocked(mocked.saver, "prune", ["t"])
+    assert 5 < mocked.count("checkpoint_channel_values") < before
+    assert [row.checkpoint["channel_values"] for row in mocked.list(thread())] == [put[-1][1]]
 
 
 def test_pending_writes_are_stored_and_read_in_order(mocked: Mocked) -> None:
-    config = mocked.put({"a": 1})
+    config = mocked.store({"a": 1})
     mocked(mocked.saver, "put_writes", config, [("a", 2), ("b", LARGE)], "two", "~2")
     mocked(mocked.saver, "put_writes", config, [("a", 1)], "one", "~1")
     mocked(mocked.saver, "put_writes", config, [("a", "again")], "one", "~1")
@@ -137,13 +160,15 @@ def test_pending_writes_are_stored_and_read_in_order(mocked: Mocked) -> None:
 def test_checkpoints_are_listed(mocked: Mocked, given: dict[str, Any], steps: list[int]) -> None:
     config = thread()
     for step in range(5):
-        config = mocked.put({"a": step}, config, step=step, **({"who": "ann"} if step == 2 else {}))
+        config = mocked.store(
+            {"a": step}, config, step=step, **({"who": "ann"} if step == 2 else {})
+        )
     assert [row.metadata["step"] for row in mocked.list(thread(), **given)] == steps
     assert len(mocked.list(None, **given)) == len(steps)
 
 
 def test_a_thread_is_deleted(mocked: Mocked) -> None:
-    config = mocked.put({"a": LARGE})
+    config = mocked.store({"a": LARGE})
     mocked(mocked.saver, "put_writes", config, [("a", 1)], "task")
     mocked(mocked.saver, "delete_thread", "t")
     assert mocked(mocked.saver, "get_tuple", thread()) is None
@@ -152,14 +177,14 @@ def test_a_thread_is_deleted(mocked: Mocked) -> None:
 
 def test_a_large_input_is_stored_in_parts(mocked: Mocked) -> None:
     values = {"__start__": {name: bytes([ord(name)]) * (5 * MB) for name in "abcd"}}
-    config = mocked.put(values)
+    config = mocked.store(values)
     found = mocked(mocked.saver, "get_tuple", config)
     assert found.checkpoint["channel_values"] == values
 
 
 def test_a_channel_that_no_server_takes_is_refused(mocked: Mocked) -> None:
     with pytest.raises(ChannelTooLargeError):
-        mocked.put({"a": bytes(17 * MB)})
+        mocked.store({"a": bytes(17 * MB)})
     assert mocked.list(None) == []
 
 
@@ -186,9 +211,9 @@ def test_a_graph_with_an_interrupt_runs(mocked: Mocked) -> None:
 @pytest.mark.parametrize("ttl", [None, 60])
 def test_the_savers_can_be_made_again_on_one_client(face_kind: Kind, ttl: int | None) -> None:
     mocked = Mocked(face_kind, ttl=60)
-    mocked.put({"a": LARGE})
+    mocked.store({"a": LARGE})
     again: Callable[..., Any] = type(mocked.saver)
-    mocked.saver = again(mocked.saver.client, ttl=ttl)
-    mocked.put({"a": LARGE}, thread("other"))
+    mocked.saver = again(mocked.saver.client, DATABASE, ttl=ttl)
+    mocked.store({"a": LARGE}, thread("other"))
     assert len(mocked.list(None)) == 2
     mocked.close()

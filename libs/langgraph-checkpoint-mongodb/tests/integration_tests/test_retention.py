@@ -7,12 +7,13 @@ import operator
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 import mongomock
 import pytest
 from bson import ObjectId
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointMetadata
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 from pymongo import MongoClient
@@ -295,6 +296,109 @@ def test_subgraphs_that_kept_checkpoints_wait_for_are_kept_though_others_are_new
     assert sorted(steps(face, all_of())) == [1, 12]
 
 
+def namespaces(face: Face) -> list[str]:
+    return sorted(row.config["configurable"]["checkpoint_ns"] for row in face.list(all_of()))
+
+
+def call(face: Face, checkpoint_ns: str, *callers: RunnableConfig, run: str = "run") -> Chain:
+    """A checkpoint of a subgraph that was called from others, the outermost first."""
+    keys = [caller["configurable"] for caller in callers]
+    parents = {one["checkpoint_ns"]: one["checkpoint_id"] for one in keys}
+    chain = Chain(face, checkpoint_ns=checkpoint_ns)
+    chain.put({"n": 1, "big": LARGE}, metadata={"parents": parents, "run_id": run})
+    return chain
+
+
+def test_a_subgraphs_call_goes_with_the_checkpoint_that_called_it(face: Face, database: DB) -> None:
+    chain = Chain(face)
+    outer = [chain.put({"n": turn}) for turn in range(3)]
+    for turn, caller in enumerate(outer):
+        middle = call(face, f"agent:{turn}", caller)
+        # Called twice in a task, and by a call that went on since.
+        call(face, f"agent:{turn}|inner:0", caller, middle.config)
+        call(face, f"agent:{turn}|1", caller)
+        middle.put({"n": 2}, metadata={"parents": {"": caller["configurable"]["checkpoint_id"]}})
+        call(face, f"agent:{turn}|inner:1", caller, middle.config)
+    face.prune(["t"], keep_last=2)
+    kept = [f"agent:{turn}{rest}" for turn in (1, 2) for rest in ("", "|1", "|inner:1")]
+    assert namespaces(face) == ["", "", *kept]
+    face.prune(["t"])
+    assert namespaces(face) == ["", *kept[3:]]
+    chain.put({"n": 4})
+    face.prune(["t"])
+    assert namespaces(face) == [""]
+    assert stored(database) == dict(zip(COLLECTIONS, (1, 0, 0), strict=True))
+
+
+def test_what_no_checkpoint_is_known_to_have_called_alone_stays(face: Face) -> None:
+    chain = Chain(face)
+    first = chain.put({"n": 0})
+    chain.put({"n": 1})
+    call(face, "agent", first)  # stateful: of all calls
+    inside = call(face, "agent|inner", first)
+    call(face, "tool:1")  # nothing tells who called it
+    call(face, "agent|inner|deep:1", first, inside.config)
+    not_yet = thread("t", checkpoint_id="f" * 8)
+    call(face, "agent:2", not_yet)  # LangGraph stores a checkpoint while its tasks run
+    everything = namespaces(face)
+    face.prune(["t"])
+    assert namespaces(face) == everything[1:]
+
+
+def test_a_call_whose_caller_was_gone_long_ago_goes(face: Face, database: DB) -> None:
+    Chain(face).put({"n": 0})
+    call(face, "agent:1", thread("t", checkpoint_id="0" * 8))
+    face.prune(["t"])
+    assert namespaces(face) == ["", "agent:1"]
+    (document,) = database["checkpoints"].find({"checkpoint_ns": "agent:1"})
+    database["checkpoints"].delete_one({"_id": document["_id"]})
+    hours_ago = ObjectId.from_datetime(datetime.now(UTC) - timedelta(hours=2))
+    database["checkpoints"].insert_one({**document, "_id": hours_ago})
+    face.prune(["t"])
+    assert namespaces(face) == [""]
+
+
+def test_deleting_a_run_takes_what_was_called_from_it_and_spares_what_another_run_left(
+    face: Face,
+) -> None:
+    chain = Chain(face)
+    first = chain.put({"n": 0}, metadata={"run_id": "first"})
+    agent = call(face, "agent:1", first, run="first")
+    second = chain.put({"n": 1}, metadata={"run_id": "second"})
+    # The second run resumed what the first had called.
+    parents = {"": first["configurable"]["checkpoint_id"]}
+    agent.put({"n": 2}, metadata={"parents": parents, "run_id": "second"})
+    call(face, "agent:2", second, run="second")
+    chain.put({"n": 2}, metadata={"run_id": "third"})
+    face.delete_for_runs(["second"])
+    assert namespaces(face) == ["", "", "agent:1"]
+    assert steps(face, thread("t", "agent:1")) == [1]
+    face.delete_for_runs(["first"])
+    assert namespaces(face) == [""]
+
+
+class Turn(TypedDict):
+    done: Annotated[list[str], operator.add]
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_thread_that_is_pruned_after_each_turn_does_not_grow_with_its_subgraphs_calls(
+    face: Face, database: DB, stateful: bool
+) -> None:
+    inner = StateGraph(Turn).add_node("say", lambda _: {"done": ["said"]})
+    tool = inner.add_edge(START, "say").compile(checkpointer=stateful or None)
+    outer = StateGraph(Turn).add_node("agent", inner.compile(checkpointer=stateful or None))
+    outer.add_node("tool", lambda _: {"done": tool.invoke({"done": ["asked"]})["done"][-1:]})
+    graph = face.compile(outer.add_edge(START, "agent").add_edge("agent", "tool"))
+    counts = []
+    for turn in range(6):
+        face.invoke(graph, {"done": [f"turn {turn}"]}, thread())
+        face.prune(["t"])
+        counts.append(stored(database)["checkpoints"])
+    assert set(counts) == {3 if stateful else 1}
+    assert face.get_state(graph, thread()).values["done"][-1] == "said"
+
+
 # ---------------------------------------------------------------------- unreferenced values
 
 
@@ -431,7 +535,12 @@ def comparable(face: Face, thread_id: str) -> list[Any]:
 
     return [
         row._replace(
-            config=without_thread(row.config), parent_config=without_thread(row.parent_config)
+            config=without_thread(row.config),
+            parent_config=without_thread(row.parent_config),
+            # A copy's names the copy.
+            metadata=cast(
+                CheckpointMetadata, {k: v for k, v in row.metadata.items() if k != "thread_id"}
+            ),
         )
         for row in face.list(all_of(thread_id))
     ]
@@ -489,8 +598,9 @@ def test_copy_refuses_what_is_no_thread_id(face: Face, ids: Any) -> None:
         face.copy_thread(*ids)
 
 
-def test_a_copy_of_nothing_is_nothing(face: Face, database: DB) -> None:
-    face.copy_thread("unknown", "copy")
+def test_a_thread_that_is_not_there_is_not_copied(face: Face, database: DB) -> None:
+    with pytest.raises(ValueError, match="'unknown': it has no checkpoints"):
+        face.copy_thread("unknown", "copy")
     assert set(stored(database, "copy").values()) == {0}
 
 
@@ -526,7 +636,7 @@ def test_a_copy_does_not_pass_through_the_client(make_face: MakeFace, database: 
         face.copy_thread("t", "copy")
     assert set(counter.names) <= {"find", "aggregate", "insert", "delete"}
     read = [one for one in counter.commands if one.name == "find"]
-    assert all(one.collection == "checkpoints" for one in read)
+    assert {one.collection for one in read} <= {"checkpoints", "checkpoint_writes"}
     assert all("checkpoint" not in one.document["projection"] for one in read)
     assert sum(one.size for one in counter.commands) < 20_000
     assert values_of(face, thread("copy")) == values_of(face, thread("t"))
@@ -571,6 +681,7 @@ def test_it_copies_on_a_client_that_knows_no_merge(make: MakeThread) -> None:
             self.saver, self.kind = saver, "sync"
 
         put, put_writes, list = saver.put, saver.put_writes, saver.list
+        get_next_version = saver.get_next_version
 
     face: Any = OnMongomock()
     make(face, client["checkpointing_db"])

@@ -30,10 +30,12 @@ from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from tests.face import Face
-from tests.support import checkpoint, thread
+from tests.hypothesis_profile import examples
+from tests.support import Chain, checkpoint, thread
 
 COUNTERS = "counters_since_delta_snapshot"
 Key = tuple[str, str, str]
+SMALL = {f"small {place}": f"{place:03}" * 130 for place in range(200)}
 numbers = itertools.count()
 
 
@@ -57,6 +59,7 @@ class Machine(RuleBasedStateMachine):
     """Does the same to a saver and to a dict, and compares every read."""
 
     face: ClassVar[Face]
+    growing: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,6 +157,8 @@ class Machine(RuleBasedStateMachine):
         new: dict[str, Any] = {"n": random.randrange(1000)}
         if changed & 1:
             new["large"] = f"{random.randrange(1000)} " * INLINE_VALUE_BYTES
+        if self.growing:
+            new |= self.growth(values, changed)
         if changed & 2 and self.delta:
             new["log"] = DeltaSnapshot([random.randrange(1000)]) if snapshot else None
         new_versions = {channel: next_version(versions.get(channel)) for channel in new}
@@ -173,6 +178,13 @@ class Machine(RuleBasedStateMachine):
         key = (t, ns, stored["id"])
         self.model[key] = Stored(values, versions, parent and parent[2], f"{run}")
 
+    def growth(self, values: dict[str, Any], changed: int) -> dict[str, Any]:
+        """A list that gains items, or loses some, and many small channels of which few change."""
+        items = values.get("list", [])[: -1 if changed == 3 else None]
+        new: dict[str, Any] = {"list": [*items, *(f"{random.random()}" * 2 for _ in range(3))]}
+        small = random.sample(range(8), k=2) if values else range(8)
+        return new | {f"small {number}": f"{random.random()}" * 2 for number in small}
+
     @rule(
         place=st.integers(0, 50),
         task=st.sampled_from(["a", "b"]),
@@ -187,10 +199,10 @@ class Machine(RuleBasedStateMachine):
             channels = [one for one in channels if one != "log" or not self.has_child(key)]
         writes = [(channel, random.randrange(1000)) for channel in channels]
         self.face.put_writes(self.config(key), writes, task, path)
-        taken = {(one[1], one[2]) for one in self.model[key].writes}
+        if task in {one[1] for one in self.model[key].writes}:
+            return  # It ran before: what it wrote then is there whole, and stays.
         for idx, write in enumerate(writes):
-            if (task, idx) not in taken:
-                self.model[key].writes[path, task, idx] = write
+            self.model[key].writes[path, task, idx] = write
 
     def has_child(self, key: Key) -> bool:
         return any(
@@ -221,14 +233,16 @@ class Machine(RuleBasedStateMachine):
 
     @rule(t=st.sampled_from(["t0", "t1"]))
     def copy(self, t: str) -> None:
-        if any(key[0] == "copy" for key in self.model):
-            with pytest.raises(ValueError, match="has checkpoints"):
+        there = {key[0] for key in self.model}
+        if t not in there or "copy" in there:
+            why = "has checkpoints" if t in there else "has no checkpoints"
+            with pytest.raises(ValueError, match=why):
                 self.face.copy_thread(self.prefix + t, f"{self.prefix}copy")
             return
         self.face.copy_thread(self.prefix + t, f"{self.prefix}copy")
         for key, stored in [*self.model.items()]:
             if key[0] == t:
-                self.model["copy", *key[1:]] = replace(stored, writes=dict(stored.writes))
+                self.model["copy", *key[1:]] = replace(stored, run="", writes=dict(stored.writes))
 
     @rule()
     def forget_all_that_the_saver_remembers(self) -> None:
@@ -269,12 +283,17 @@ class Machine(RuleBasedStateMachine):
             assert found == self.log(key)[0]
 
 
-def test_a_saver_does_what_its_model_does(face: Face) -> None:
-    bound = type("Bound", (Machine,), {"face": face})
+@pytest.mark.parametrize("values", ["replaced", "growing"])
+def test_a_saver_does_what_its_model_does(
+    request: pytest.FixtureRequest, face: Face, values: str
+) -> None:
+    if values == "growing":
+        request.getfixturevalue("small_limits")
+    bound = type("Bound", (Machine,), {"face": face, "growing": values == "growing"})
     run_state_machine_as_test(
         bound,
         settings=settings(
-            max_examples=12,
+            max_examples=examples(12 if values == "replaced" else 6),
             stateful_step_count=25,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),
@@ -304,41 +323,35 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         """Put, now and then on what another has put."""
-        config = thread(self._thread_id)
-        values: dict[str, Any] = {}
-        versions: dict[str, Any] = {}
+        chain = Chain(self._saver, self._thread_id)
         while not self._ended.wait(0.01):
             try:
-                looks = not values or self._random.random() < 0.2
+                looks = not chain.values or self._random.random() < 0.2
                 if looks and (found := self._saver.get_tuple(thread(self._thread_id))):
-                    config = found.config
-                    values = dict(found.checkpoint["channel_values"])
-                    versions = dict(found.checkpoint["channel_versions"])
-                config, values, versions = self._put(config, values, versions)
+                    chain.go_on_from(found)
+                self._put(chain)
             except MissingChannelValueError as error:
                 # The thread is just being deleted: begin it anew.
                 self.failed.append(error)
-                config, values, versions = thread(self._thread_id), {}, {}
+                chain = Chain(self._saver, self._thread_id)
             except Exception as error:
                 self.wrong.append(error)
                 return
 
-    def _put(self, config: RunnableConfig, values: Any, versions: Any) -> Any:
+    def _put(self, chain: Chain) -> None:
         new: dict[str, Any] = {"n": self._random.randrange(1000)}
-        if not values or self._random.random() < 0.3:
+        if not chain.values or self._random.random() < 0.3:
             new["large"] = f"{self._random.randrange(1000)} " * INLINE_VALUE_BYTES
-        if not values:
+        if not chain.values:
             new["constant"] = "c" * 2 * INLINE_VALUE_BYTES
-        now = {name: self._saver.get_next_version(versions.get(name)) for name in new}
-        values, versions = {**values, **new}, {**versions, **now}
-        stored = checkpoint(values, versions)
-        metadata: Any = {
-            "source": "loop",
-            "run_id": f"{self._thread_id} {self._random.choice('ab')}",
-        }
-        config = self._saver.put(config, stored, metadata, now)
-        self.acknowledged[stored["id"]] = values
-        return config, values, versions
+            new |= SMALL
+        items = chain.values.get("list", [])
+        kept = items[: self._random.choice([None, None, None, -1])]
+        new["list"] = [*kept, f"{self._random.random()}" * 100]
+        new[f"small {self._random.randrange(200)}"] = f"{self._random.random()}" * 20
+        run_id = f"{self._thread_id} {self._random.choice('ab')}"
+        config = chain.put(new, metadata={"run_id": run_id})
+        self.acknowledged[config["configurable"]["checkpoint_id"]] = dict(chain.values)
 
     def stop(self) -> None:
         """Let the put that is under way end, and no other begin."""
@@ -386,7 +399,7 @@ class Beside:
             values = row.checkpoint["channel_values"]
             # One whose put has not returned yet is compared as far as it can be known.
             assert values == acknowledged.get(id_, values)
-            assert values.keys() == {"n", "large", "constant"}
+            assert values.keys() == {"n", "large", "constant", "list", *SMALL}
         return set(rows)
 
     def check_after_removal(self) -> None:
@@ -413,7 +426,11 @@ class Beside:
     def copy(self) -> None:
         before = self.acknowledged()
         target = f"{self.thread_id} copy {next(self.copies)}"
-        self.saver.copy_thread(self.thread_id, target)
+        try:
+            self.saver.copy_thread(self.thread_id, target)
+        except ValueError:  # It was deleted, and has not begun anew, or has not begun yet.
+            assert self.deleted or not before
+            return
         stored = self.saver.list(thread(self.thread_id))
         copied = self.check(target)
         assert {row.checkpoint["id"] for row in stored} & before.keys() <= copied

@@ -20,7 +20,16 @@ from langgraph.checkpoint.mongodb import (
     UnknownLayoutError,
 )
 from tests.face import Face
-from tests.support import MB, Chain, checkpoint, contents, insert_whole, thread, values_of
+from tests.support import (
+    LARGE_SIZE,
+    MB,
+    Chain,
+    checkpoint,
+    contents,
+    insert_whole,
+    thread,
+    values_of,
+)
 
 Data = Database[dict[str, Any]]
 
@@ -40,7 +49,7 @@ def overhead(database: Data, collection: str, **query: Any) -> int:
 
 def test_a_channel_exactly_at_the_limit_is_stored(face: Face, database: Data, limit: int) -> None:
     chain = Chain(face)
-    chain.put({"a": bytes(5000)})
+    chain.put({"a": bytes(LARGE_SIZE)})
     room = limit - overhead(database, "checkpoint_channel_values")
     config = chain.put({"a": bytes(room)})
     sizes = [len(bson.encode(found)) for found in database["checkpoint_channel_values"].find({})]
@@ -50,15 +59,15 @@ def test_a_channel_exactly_at_the_limit_is_stored(face: Face, database: Data, li
 
 def test_one_byte_more_is_refused(face: Face, database: Data, limit: int) -> None:
     chain = Chain(face)
-    last = chain.put({"a": bytes(5000), "b": 1})
+    last = chain.put({"a": bytes(LARGE_SIZE), "b": 1})
     room = limit - overhead(database, "checkpoint_channel_values")
     before = contents(database)
     with pytest.raises(ChannelTooLargeError) as caught:
-        chain.put({"a": bytes(room + 1), "c": bytes(5000)})
+        chain.put({"a": bytes(room + 1), "c": bytes(LARGE_SIZE)})
     error = caught.value
     assert (error.channel, error.size, error.limit) == ("a", limit + 1, limit)
     assert contents(database) == before
-    assert values_of(face, thread()) == {"a": bytes(5000), "b": 1}
+    assert values_of(face, thread()) == {"a": bytes(LARGE_SIZE), "b": 1}
     assert [row.config for row in face.list(thread())] == [last]
 
 
@@ -72,10 +81,10 @@ def test_the_error_says_which_how_large_and_what_to_do(face: Face, limit: int) -
 
 def test_after_a_refusal_the_thread_goes_on(face: Face) -> None:
     chain = Chain(face)
-    config = chain.put({"a": bytes(5000)})
+    config = chain.put({"a": bytes(LARGE_SIZE)})
     with pytest.raises(ChannelTooLargeError):
         Chain(face, config=config).put({"a": bytes(17 * MB)})
-    assert values_of(face, chain.put({"b": 2})) == {"a": bytes(5000), "b": 2}
+    assert values_of(face, chain.put({"b": 2})) == {"a": bytes(LARGE_SIZE), "b": 2}
 
 
 def test_a_write_exactly_at_the_limit_is_stored(face: Face, database: Data, limit: int) -> None:
@@ -90,8 +99,8 @@ def test_a_write_exactly_at_the_limit_is_stored(face: Face, database: Data, limi
 
 def test_one_byte_more_in_a_write_is_refused(face: Face, database: Data, limit: int) -> None:
     config = Chain(face).put({"a": 1})
-    face.put_writes(config, [("a", b"")], "task0")
-    room = limit - overhead(database, "checkpoint_writes")
+    face.put_writes(config, [("a", b""), ("b", 2)], "task0")
+    room = limit - overhead(database, "checkpoint_writes", channel="a")
     before = contents(database)
     with pytest.raises(ChannelTooLargeError, match="the pending write of task 'task1'") as caught:
         face.put_writes(config, [("a", bytes(room + 1)), ("b", 2)], "task1")
@@ -122,7 +131,7 @@ def test_metadata_that_is_too_large_is_named(face: Face, database: Data, limit: 
     chain.put({"a": 1})
     before = contents(database)
     with pytest.raises(CheckpointTooLargeError, match="its metadata") as caught:
-        chain.put({"b": bytes(5000)}, metadata={"notes": "x" * 17 * MB})
+        chain.put({"b": bytes(LARGE_SIZE)}, metadata={"notes": "x" * 17 * MB})
     error = caught.value
     assert error.size > error.limit == limit
     assert error.checkpoint_id in str(error)

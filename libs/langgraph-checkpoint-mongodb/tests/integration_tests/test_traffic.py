@@ -13,7 +13,16 @@ import pytest
 from pymongo.database import Database
 
 from tests.face import Face, Kind, MakeFace
-from tests.support import MB, Chain, Command, CommandCounter, checkpoint, thread, values_of
+from tests.support import (
+    LARGE_SIZE,
+    MB,
+    Chain,
+    Command,
+    CommandCounter,
+    checkpoint,
+    thread,
+    values_of,
+)
 
 Data = Database[dict[str, Any]]
 
@@ -194,7 +203,7 @@ def fill(face: Face) -> None:
     chain = Chain(face)
     chain.put({"docs": LARGE})
     for number in range(29):
-        config = chain.put({"a": number, "log": [number] * 5000})
+        config = chain.put({"a": number, "log": [number] * LARGE_SIZE})
         face.put_writes(config, [("a", number + 1)], f"task {number}")
 
 

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, MongoDBSaver
+from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, MongoDBSaver, _clock
+from langgraph.checkpoint.mongodb._clock import Reading
+from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
 from tests.face import Face, MakeFace
-from tests.support import Chain, checkpoint, contents, insert_whole, thread, values_of
+from tests.integration_tests.tampering import again
+from tests.support import (
+    LARGE_SIZE,
+    Chain,
+    CommandCounter,
+    checkpoint,
+    contents,
+    insert_whole,
+    thread,
+    values_of,
+)
 
 Data = Database[dict[str, Any]]
 
 COLLECTIONS = {"checkpoints", "checkpoint_writes", "checkpoint_channel_values"}
 TTL = 3600
-LARGE = b"v" * 5000
+LARGE = b"v" * LARGE_SIZE
 
 
 def ttl_of(database: Data) -> dict[str, list[int]]:
@@ -243,7 +258,7 @@ def test_the_server_removes_what_is_over_and_keeps_what_is_in_use(
     chain.put({"a": LARGE})
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        config = chain.put({"b": chain.step})
+        config = chain.put({"b": chain.number})
         assert values_of(face, config) == chain.values
         if not any(database[name].count_documents({"thread_id": "over"}) for name in COLLECTIONS):
             break
@@ -251,3 +266,239 @@ def test_the_server_removes_what_is_over_and_keeps_what_is_in_use(
     else:
         pytest.fail("the server removed nothing")
     assert values_of(face.fresh(), config) == chain.values
+
+
+# ---------------------------------------------------------------------- the server's clock
+
+
+@pytest.mark.parametrize("minutes", [-20, 20])
+def test_every_stamp_and_every_id_is_of_the_servers_time(
+    make_face: MakeFace, database: Data, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    face = make_face(ttl=TTL)
+    face.setup()
+    # To a host whose clock is wrong it looks as if the server's were.
+    server = datetime.now(UTC) + timedelta(minutes=minutes)
+    answer_time(monkeypatch, face, lambda: server)
+    config = use(face)
+    face.copy_thread("t", "copy")
+    near = timedelta(minutes=2)
+    for name in COLLECTIONS:
+        assert all(abs(stamp - server) < near for stamp in stamps(database, name))
+    # What is upserted, or copied, has its id from the server itself.
+    face.put_writes(config, [("a", 1)], "inserted")
+    written = database["checkpoint_writes"].find({"task_id": "inserted"})
+    for document in [*written, *database["checkpoint_channel_values"].find({"thread_id": "t"})]:
+        assert abs(document["_id"].generation_time - server) < near
+
+
+def answer_time(
+    monkeypatch: pytest.MonkeyPatch, face: Face, server: Callable[[], datetime]
+) -> list[datetime]:
+    """Let a face's server tell a time of a test; return what it told."""
+    told: list[datetime] = []
+
+    def ask(self: Any, seconds: float | None) -> datetime:
+        told.append(server())
+        return told[-1]
+
+    async def ask_async(self: Any, seconds: float | None) -> datetime:
+        return ask(self, seconds)
+
+    port = type(face.saver._port)
+    monkeypatch.setattr(port, "_ask", ask if face.kind == "sync" else ask_async)
+    return told
+
+
+def test_the_servers_time_is_asked_once_for_many_steps(
+    make_face: MakeFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    face = make_face(ttl=TTL)
+    told = answer_time(monkeypatch, face, lambda: datetime.now(UTC))
+    chain = Chain(face)
+    for number in range(5):
+        chain.face = again(face)
+        chain.face.put_writes(chain.put({"a": LARGE, "b": number}), [("b", number)], "task")
+    assert len(told) == 1
+
+
+def test_after_a_suspension_the_stamps_are_of_the_new_time(
+    make_face: MakeFace, database: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    face = make_face(ttl=TTL)
+    use(face)
+    server = datetime.now(UTC) + timedelta(hours=5)
+    answer_time(monkeypatch, face, lambda: server)
+    asleep = _clock.read()
+    monkeypatch.setattr(_clock, "read", lambda: Reading(asleep.elapsed + 18_000, asleep.wall))
+    Chain(face, "later").put({"a": 1})
+    found = database["checkpoints"].find_one({"thread_id": "later"})
+    assert found is not None
+    assert abs(found["created_at"].replace(tzinfo=UTC) - server) < timedelta(seconds=30)
+
+
+# ---------------------------------------------------------------------- threads in use
+
+
+class Answers(TypedDict, total=False):
+    said: Annotated[list[str], operator.add]
+
+
+class Asking(Answers, total=False):
+    docs: str
+
+
+def ask(name: str) -> Any:
+    return lambda state: {"said": [f"{name}: {interrupt(name)}"]}
+
+
+def asks_in_turn(name: str, count: int) -> Any:
+    """A graph that asks a person several times, in a node each."""
+    builder = StateGraph(Asking, output_schema=Answers)
+    builder.add_sequence([(f"{name}{number}", ask(f"{name}{number}")) for number in range(count)])
+    builder.add_edge(START, f"{name}0")
+    return builder
+
+
+def asks_in_one_node(name: str, count: int) -> Any:
+    """A graph that asks a person several times in one node."""
+
+    def node(state: Asking) -> Asking:
+        return {"said": [f"{name}{n}: {interrupt(f'{name}{n}')}" for n in range(count)]}
+
+    builder = StateGraph(Asking, output_schema=Answers)
+    builder.add_node("node", node)
+    builder.add_edge(START, "node")
+    return builder
+
+
+def calling(*graphs: Any) -> Any:
+    """A graph that calls others, beside each other."""
+    builder = StateGraph(Asking, output_schema=Answers)
+    for number, graph in enumerate(graphs):
+        builder.add_node(f"call {number}", graph.compile())
+        builder.add_edge(START, f"call {number}")
+    return builder
+
+
+GRAPHS: dict[str, Callable[[], Any]] = {
+    "a node": lambda: asks_in_one_node("q", 4),
+    "a subgraph": lambda: calling(asks_in_turn("q", 4)),
+    "a node of a subgraph": lambda: calling(asks_in_one_node("q", 4)),
+    "a subgraph of a subgraph": lambda: calling(calling(asks_in_turn("q", 4))),
+    "one subgraph while another waits": lambda: calling(
+        asks_in_turn("q", 4), asks_in_turn("waiting", 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("quiet", [0.4, 0.9])
+def test_a_thread_that_asks_again_and_again_does_not_expire(
+    make_face: MakeFace, database: Data, name: str, quiet: float
+) -> None:
+    face = make_face(ttl=TTL)
+    graph = face.compile(GRAPHS[name]())
+    found = face.invoke(graph, {"said": ["in"], "docs": "d" * 9000}, thread())
+    answers = [f"q{number}" for number in range(4)] + ["waiting0"]
+    for answer in answers:
+        asked = {one.value: one.id for one in found.get("__interrupt__", ())}
+        if answer not in asked:
+            assert answer == "waiting0"
+            break
+        age(database, seconds=quiet * TTL)
+        expire(database)
+        face = face.fresh()
+        graph = face.compile(GRAPHS[name]())
+        found = face.invoke(graph, Command(resume={asked[answer]: "yes"}), thread())
+    assert "__interrupt__" not in found
+    assert set(found["said"]) >= {"in", *(f"q{number}: yes" for number in range(4))}
+    assert len(values_of(face, thread())["docs"]) == 9000
+    age(database, seconds=TTL + 60)
+    expire(database)
+    assert not any(contents(database).values())
+
+
+def test_a_delta_channel_of_a_checkpoint_that_waits_does_not_expire(
+    make_face: MakeFace, database: Data
+) -> None:
+    counters = {"counters_since_delta_snapshot": {"log": (1, 1)}}
+    chain = Chain(make_face(ttl=TTL))
+    if not hasattr(chain.face.saver, "get_delta_channel_history"):
+        pytest.skip("delta channels need langgraph-checkpoint>=4.1")
+    snapshot = DeltaSnapshot([0])
+    for number in range(4):
+        delta = {"log": snapshot} if number == 0 else {"log": None}
+        config = chain.put(delta, metadata={} if number == 0 else counters)
+        chain.face.put_writes(config, [("log", number)], "task")
+    for number in range(4):
+        age(database, seconds=0.9 * TTL)
+        expire(database)
+        face = chain.face.fresh()
+        face.get_tuple(config)
+        face.put_writes(config, [("asked", number)], f"asking {number}")
+    history = face.get_delta_channel_history(config=config, channels=["log"])["log"]
+    assert [value for _, _, value in history["writes"]] == [0, 1, 2]
+
+
+def subgraph_step(face: Face, caller: RunnableConfig, chain: Chain) -> RunnableConfig:
+    parents = {"": caller["configurable"]["checkpoint_id"]}
+    return chain.put({"n": chain.number}, metadata={"parents": parents})
+
+
+def test_steps_of_a_subgraph_renew_the_calling_checkpoint_seldom(
+    make_face: MakeFace, counter: CommandCounter, database: Data
+) -> None:
+    face = make_face(ttl=TTL, client_kwargs={"event_listeners": [counter]})
+    caller = Chain(face).put({"a": LARGE})
+    inner = Chain(face, "t", "inner:1")
+    with counter.recording():
+        for _ in range(10):
+            subgraph_step(face, caller, inner)
+    assert counter.names == ["insert"] * 10
+    age(database, seconds=TTL / 2)
+    inner.face = face.fresh()
+    inner.face.get_tuple(caller)
+    inner.face.get_tuple(inner.config)
+    with counter.recording():
+        for _ in range(10):
+            subgraph_step(inner.face, caller, inner)
+    renewing = len(counter.names) - 10
+    assert 0 < renewing < 10
+
+
+def test_without_a_ttl_a_subgraph_takes_the_stamps_of_the_calling_checkpoint_away(
+    make_face: MakeFace, database: Data
+) -> None:
+    caller = Chain(make_face(ttl=TTL)).put({"a": LARGE})
+    face = make_face()
+    face.get_tuple(caller)
+    inner = Chain(face, "t", "inner:1")
+    config = subgraph_step(face, caller, inner)
+    age(database, seconds=10 * TTL)
+    expire(database)
+    assert values_of(face, caller) == {"a": LARGE}
+    assert values_of(face, config) == inner.values
+
+
+def test_without_a_ttl_a_subgraph_asks_for_no_stamps(
+    make_face: MakeFace, counter: CommandCounter
+) -> None:
+    caller = Chain(make_face()).put({"a": LARGE})
+    face = make_face(client_kwargs={"event_listeners": [counter]})
+    face.setup()
+    inner = Chain(face, "t", "inner:1")
+    subgraph_step(face, caller, inner)
+    with counter.recording():
+        subgraph_step(face, caller, inner)
+    assert counter.names == ["insert"]
+
+
+def test_what_never_expires_is_not_stamped_by_those_who_rely_on_it(
+    make_face: MakeFace, database: Data
+) -> None:
+    caller = Chain(make_face()).put({"a": LARGE})
+    face = make_face(ttl=TTL)
+    subgraph_step(face, caller, Chain(face, "t", "inner:1"))
+    face.put_writes(caller, [("a", 1)], "task")
+    assert "created_at" not in (database["checkpoints"].find_one({"checkpoint_ns": ""}) or {})

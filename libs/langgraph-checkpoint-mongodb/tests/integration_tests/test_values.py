@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
@@ -16,8 +16,9 @@ from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import _plan
 from tests.face import Face, MakeFace
+from tests.hypothesis_profile import examples
 from tests.integration_tests.values import MESSAGES, VALUES, described, drawn
-from tests.support import checkpoint, contents, thread
+from tests.support import LARGE_SIZE, checkpoint, contents, thread
 
 VERSION = f"{1:032d}.{1:016d}"
 CHANNELS = [
@@ -42,7 +43,9 @@ numbers = itertools.count()
 Saver = Face | InMemorySaver
 Use = Callable[[Saver, Any], Any]
 # Each example has a thread of its own, so one database serves all of them.
-drawing = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+drawing = settings(
+    max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def new_thread() -> RunnableConfig:
@@ -238,19 +241,22 @@ def metadata_differences(face: Face, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_metadata_comes_back_in_value_and_type(face: Face) -> None:
-    assert brief(metadata_differences(face, VALUES)) == {}
+    # A key with a NUL is refused in metadata, as by older releases.
+    odd = {key: value for key, value in VALUES["odd keys"].items() if "\0" not in key}
+    assert brief(metadata_differences(face, {**VALUES, "odd keys": odd})) == {}
 
 
 def test_any_value_drawn_comes_back_from_metadata(face: Face) -> None:
     @drawing
     @given(drawn)
     def law(value: Any) -> None:
+        assume("\\x00" not in repr(value))
         assert brief(metadata_differences(face, {"drawn": value})) == {}
 
     law()
 
 
-@pytest.mark.parametrize("key", ["", "a.b", "$set", ".", "a\0b", "日本", 5, None, "x" * 2000])
+@pytest.mark.parametrize("key", ["", "a.b", "$set", ".", "日本", 5, None, "x" * 2000])
 def test_metadata_may_have_any_key(face: Face, key: Any) -> None:
     memory = InMemorySaver()
     metadata = {"source": "loop", key: {key: [1]}}
@@ -260,7 +266,7 @@ def test_metadata_may_have_any_key(face: Face, key: Any) -> None:
     assert described(got) == described(expected)
 
 
-@pytest.mark.parametrize("key", ["", "a.b", ".", "a\0b", "日本"])
+@pytest.mark.parametrize("key", ["", "a.b", ".", "日本"])
 def test_a_listing_can_be_filtered_by_any_key(face: Face, key: str) -> None:
     config = put(face, {"a": 1}, {"source": "loop", key: "wanted"})
     put(face, {"a": 1}, {"source": "loop", key: "other"})
@@ -274,5 +280,5 @@ def test_a_listing_can_be_filtered_by_any_key(face: Face, key: str) -> None:
 def test_with_a_pickle_fallback_more_values_come_back(make_face: MakeFace) -> None:
     face = make_face(serde=JsonPlusSerializer(pickle_fallback=True))
     values = {name: VALUES[name] for name in ("complex", "fraction", "class", "function")}
-    values["large"] = [1j] * 5000
+    values["large"] = [1j] * LARGE_SIZE
     assert stored(face, put(face, values)).checkpoint["channel_values"] == values

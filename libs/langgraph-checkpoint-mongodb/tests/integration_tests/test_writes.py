@@ -45,7 +45,7 @@ def test_no_writes_send_no_command(make_face: MakeFace) -> None:
 def test_a_repeated_write_stays_as_it_was(face: Face, config: RunnableConfig) -> None:
     face.put_writes(config, [("a", "first")], "task")
     face.put_writes(config, [("a", "second"), ("a", "more")], "task")
-    assert pending(face, config) == [("task", "a", "first"), ("task", "a", "more")]
+    assert pending(face, config) == [("task", "a", "first")]
 
 
 @pytest.mark.parametrize("channel", ["__error__", "__interrupt__", "__resume__", "__scheduled__"])

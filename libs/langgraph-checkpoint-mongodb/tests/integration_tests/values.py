@@ -33,6 +33,8 @@ from langgraph.store.base import Item
 from langgraph.types import Command, Interrupt, Send
 from pydantic import BaseModel, SecretStr
 
+from tests.support import LARGE_SIZE
+
 
 class Colour(enum.Enum):
     RED = "red"
@@ -135,12 +137,12 @@ VALUES: dict[str, Any] = {
     "text": "naïve 日本 😀",
     "text with NUL": "a\0b",
     "half a surrogate pair": "a\ud83db",
-    "long text": "x" * 5000,
+    "long text": "x" * LARGE_SIZE,
     "bytes": b"\x00\xff",
     "empty bytes": b"",
-    "long bytes": b"\x00" * 5000,
+    "long bytes": b"\x00" * LARGE_SIZE,
     "bytearray": bytearray(b"\x00\xff"),
-    "long bytearray": bytearray(5000),
+    "long bytearray": bytearray(LARGE_SIZE),
     "bytearray inside": [bytearray(b"x")],
     "memoryview": memoryview(b"x"),
     "tuple": (1, ("a", None)),
@@ -258,7 +260,7 @@ _leaves = (
     | st.builds(lambda size: np.arange(size), st.integers(0, 9))
     | st.builds(Person, name=_texts, friends=st.just([]))
     | st.builds(HumanMessage, _texts)
-    | st.integers(4000, 5000).map(lambda size: "x" * size)
+    | st.integers(LARGE_SIZE // 2 - 100, LARGE_SIZE // 2 + 100).map(lambda size: "x" * size)
 )
 
 

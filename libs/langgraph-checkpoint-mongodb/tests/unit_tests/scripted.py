@@ -6,10 +6,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 
 from pymongo.operations import IndexModel
 
+from langgraph.checkpoint.mongodb._clock import wall_time
 from langgraph.checkpoint.mongodb._documents import Document
 from langgraph.checkpoint.mongodb._memory import Memory
 from langgraph.checkpoint.mongodb._port import Port, Role, Update, Updated
@@ -76,6 +78,12 @@ class ScriptedPort(Port):
         found: list[Document] = self._answer("find", role, query, **options)
         return found
 
+    async def find_within(
+        self, role: Role, query: Document, *, sort: Any, most_bytes: int
+    ) -> tuple[list[Document], bool]:
+        found = self._answer("find_within", role, query, sort=sort, most_bytes=most_bytes)
+        return found if isinstance(found, tuple) else (found, True)
+
     async def newest(
         self, query: Document, sort: Sequence[tuple[str, int]], *, fresh: bool = False
     ) -> tuple[Document, list[Document] | None] | None:
@@ -103,6 +111,9 @@ class ScriptedPort(Port):
     async def aggregate(self, role: Role, pipeline: Sequence[Document]) -> list[Document]:
         found: list[Document] = self._answer("aggregate", role, list(pipeline))
         return found
+
+    async def now(self) -> datetime:
+        return wall_time()
 
     async def indexes(self, role: Role) -> dict[str, Document]:
         indexes: dict[str, Document] = self._answer("indexes", role, None)

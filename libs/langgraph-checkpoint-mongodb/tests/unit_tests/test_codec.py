@@ -16,6 +16,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from langgraph.checkpoint.mongodb._clock import wall_time as now
 from langgraph.checkpoint.mongodb._codec import (
     Codec,
     document_size,
@@ -27,9 +28,8 @@ from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
     payload_size,
     value_documents,
-    write_documents,
 )
-from langgraph.checkpoint.mongodb._ttl import now
+from langgraph.checkpoint.mongodb._pending import write_documents
 from tests.unit_tests.strategies import CODEC, names, texts, values
 
 MB = 1024 * 1024

@@ -14,13 +14,10 @@ from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
     ValueKey,
     layout_of,
-    pending_writes,
-    refer,
-    referred,
     value_documents,
     value_version,
-    write_documents,
 )
+from langgraph.checkpoint.mongodb._pending import pending_writes, refer, referred, write_documents
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 from tests.unit_tests.strategies import CODEC, names, texts, unique_versions, values, versions
 
@@ -140,9 +137,9 @@ def test_an_item_of_the_input_is_found_where_the_input_was_stored() -> None:
     assert entry.keys(KEY) == [ValueKey("t", "ns", "__start__", "v", 2)]
 
 
-def test_the_key_of_a_value_without_parts_does_not_ask_for_one() -> None:
+def test_the_key_of_a_value_without_parts_finds_none_of_its_pieces() -> None:
     query = {"thread_id": "t", "checkpoint_ns": "ns", "channel": "a", "version": "v"}
-    assert ValueKey("t", "ns", "a", "v", None).query() == query
+    assert ValueKey("t", "ns", "a", "v", None).query() == {**query, "part": None}
     assert ValueKey("t", "ns", "a", "v", 0).query() == {**query, "part": 0}
 
 

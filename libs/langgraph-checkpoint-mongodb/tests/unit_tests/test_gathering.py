@@ -16,7 +16,7 @@ from pymongo.errors import AutoReconnect, OperationFailure
 
 from langgraph.checkpoint.mongodb import _gathering
 from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._gathering import AsyncGathering
+from langgraph.checkpoint.mongodb._gathering import Gathering
 from langgraph.checkpoint.mongodb._port import Role
 from tests.unit_tests.keyed_server import ROLES, Server, document, is_right
 
@@ -28,11 +28,11 @@ CALLS = st.lists(
 BEFORE = st.sets(st.tuples(st.sampled_from(ROLES), st.integers(0, 5)))
 
 
-def gathered(server: Server) -> AsyncGathering:
-    return AsyncGathering(server.insert_async)
+def gathered(server: Server) -> Gathering:
+    return Gathering(server.insert_async)
 
 
-async def all_of(gathering: AsyncGathering, *keys: Any, role: Role = "writes") -> list[Any]:
+async def all_of(gathering: Gathering, *keys: Any, role: Role = "writes") -> list[Any]:
     """Let tasks insert these keys at the same moment, one each; return answers and errors."""
     work = [gathering.insert(role, [document(key)]) for key in keys]
     return await asyncio.gather(*work, return_exceptions=True)
@@ -86,7 +86,7 @@ async def test_a_task_does_not_wait_for_a_command_that_is_under_way() -> None:
             await answer.wait()
         return taken
 
-    gathering = AsyncGathering(insert)
+    gathering = Gathering(insert)
     slow = asyncio.create_task(gathering.insert("writes", [document("slow")]))
     await begun.wait()
     assert await gathering.insert("writes", [document("fast")]) == []
@@ -187,7 +187,7 @@ async def test_a_task_that_is_cancelled_while_the_server_works_fails_no_other(pl
         await answer.wait()
         return server.insert(role, documents)
 
-    gathering = AsyncGathering(insert)
+    gathering = Gathering(insert)
     tasks = [asyncio.create_task(gathering.insert("writes", [document(n)])) for n in range(3)]
     await begun.wait()
     tasks[place].cancel()
@@ -239,7 +239,7 @@ async def test_documents_that_fail_together_before_any_is_sent_are_sent_one_by_o
             raise OperationFailure("one of them is too large")
         return server.insert(role, documents)
 
-    assert await all_of(AsyncGathering(insert), 0, 1, 2) == [[], [], []]
+    assert await all_of(Gathering(insert), 0, 1, 2) == [[], [], []]
     assert sorted(server.sent) == [[0], [1], [2]]
 
 

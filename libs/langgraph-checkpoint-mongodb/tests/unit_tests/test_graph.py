@@ -12,6 +12,7 @@ from langgraph.checkpoint.mongodb._documents import CheckpointKey
 from langgraph.checkpoint.mongodb._graph import Graph, by_namespace, key_queries
 from langgraph.checkpoint.mongodb._port import run
 from langgraph.checkpoint.mongodb._queries import config_of
+from tests.hypothesis_profile import examples
 from tests.support import checkpoint, thread
 from tests.unit_tests.strategies import needs_delta_channels
 from tests.unit_tests.threads import Node, build, mongomock_saver, rebuilt, shapes
@@ -59,7 +60,7 @@ def chosen(keys: list[CheckpointKey], places: set[int]) -> set[CheckpointKey]:
 
 
 @needs_delta_channels
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(shapes(), some_of, st.sampled_from([1, 2]))
 def test_what_is_needed_suffices_to_read_what_is_kept_as_before(
     nodes: list[Node], places: set[int], layout: int
@@ -72,7 +73,7 @@ def test_what_is_needed_suffices_to_read_what_is_kept_as_before(
 
 
 @needs_delta_channels
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(shapes(), some_of, some_of)
 def test_what_two_sets_need_is_what_each_of_them_needs(
     nodes: list[Node], some: set[int], others: set[int]
@@ -86,7 +87,7 @@ def test_what_two_sets_need_is_what_each_of_them_needs(
 
 
 @needs_delta_channels
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(shapes(), some_of)
 def test_nothing_that_is_not_an_ancestor_is_needed(nodes: list[Node], places: set[int]) -> None:
     saver = mongomock_saver()
@@ -159,7 +160,7 @@ def test_the_newest_are_counted_in_each_namespace() -> None:
         for checkpoint_id in ("1", "3", "2"):
             made = checkpoint({}, {}, id=checkpoint_id)
             saver.put(thread("t", checkpoint_ns), made, {}, {})
-    assert read(saver).newest(2) == {
+    assert read(saver).to_keep(2) == {
         CheckpointKey("t", checkpoint_ns, checkpoint_id)
         for checkpoint_ns in ("", "child:1")
         for checkpoint_id in ("2", "3")

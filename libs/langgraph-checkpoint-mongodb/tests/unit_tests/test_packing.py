@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from langgraph.checkpoint.mongodb._bundle import Bundle
+from langgraph.checkpoint.mongodb._growing import Group, Growth
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint, unpack_checkpoint
-from tests.support import checkpoint
+from tests.support import LARGE_SIZE, checkpoint
 from tests.unit_tests.strategies import CODEC, names, texts, values, versions
+
+groups = st.builds(Group, st.integers(1, 9), st.integers(0, 2**32), st.binary(max_size=10))
+growths = st.builds(Growth, st.binary(max_size=5), st.tuples(groups), st.binary(max_size=9))
+bundles = st.builds(Bundle, st.integers(1, 9), st.just({}), st.frozensets(names, max_size=3))
 
 
 def stored(packed: tuple[str, bytes], checkpoint_id: str) -> dict[str, Any]:
@@ -19,9 +25,8 @@ def stored(packed: tuple[str, bytes], checkpoint_id: str) -> dict[str, Any]:
 
 
 def repacked(given: Checkpoint, inline: Mapping[str, Any] | None = None) -> Checkpoint:
-    return unpack_checkpoint(
-        CODEC, stored(pack_checkpoint(CODEC, given, inline or {}), given["id"])
-    )
+    packed = pack_checkpoint(CODEC, given, inline or {})
+    return unpack_checkpoint(CODEC, stored(packed, given["id"])).checkpoint
 
 
 @given(
@@ -56,8 +61,24 @@ def test_fields_that_a_checkpoint_lacks_are_not_made_up() -> None:
     assert repacked(bare) == bare
 
 
+@given(st.dictionaries(names, growths, max_size=3), st.none() | bundles)
+def test_how_values_are_cut_comes_back(cut: dict[str, Growth], bundle: Bundle | None) -> None:
+    given_ = checkpoint({}, {"a": "1"})
+    packed = pack_checkpoint(CODEC, given_, {}, cut, bundle)
+    unpacked = unpack_checkpoint(CODEC, stored(packed, given_["id"]))
+    assert unpacked.growths == cut
+    assert unpacked.pairs == (bundle.pairs if bundle else 0)
+    assert set(unpacked.dead) == (bundle.dead if bundle else set())
+
+
+def test_what_is_not_cut_costs_nothing() -> None:
+    given_ = checkpoint({}, {"a": "1"})
+    _, data = pack_checkpoint(CODEC, given_, {"a": 1})
+    assert len(CODEC.loads(("msgpack", data))) == 7
+
+
 def test_channel_values_beside_the_inline_ones_are_left_out() -> None:
-    given_ = checkpoint({"large": "x" * 5000, "small": 1}, {"large": "1", "small": "1"})
+    given_ = checkpoint({"large": "x" * LARGE_SIZE, "small": 1}, {"large": "1", "small": "1"})
     assert repacked(given_, {"small": 1})["channel_values"] == {"small": 1}
 
 

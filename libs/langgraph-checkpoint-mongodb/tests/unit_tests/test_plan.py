@@ -9,16 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from langgraph.checkpoint.mongodb._bundle import BUNDLE
 from langgraph.checkpoint.mongodb._codec import Codec, Typed
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, ManifestEntry, version_text
+from langgraph.checkpoint.mongodb._documents import (
+    LAYOUT,
+    WHOLE,
+    CheckpointKey,
+    ManifestEntry,
+    version_text,
+)
+from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, join_parts
 from langgraph.checkpoint.mongodb._plan import (
     INLINE_TOTAL_BYTES,
     INLINE_VALUE_BYTES,
+    TAILS_TOTAL_BYTES,
     Plan,
     Planner,
 )
+from tests.hypothesis_profile import examples
 from tests.support import checkpoint
 from tests.unit_tests.strategies import (
     CODEC,
@@ -55,7 +65,8 @@ def plan(
     """Plan a checkpoint whose every channel is new, unless said otherwise."""
     made = checkpoint(channel_values, channel_versions, id=checkpoint_id)
     new = channel_versions if new is None else new
-    return Planner(codec, made, dict(new), held or {}, digests or {}, own).plan()
+    parent = Parent(LAYOUT, held or {}, digests=digests or {})
+    return Planner(codec, made, dict(new), parent, own).plan()
 
 
 def places(made: Plan) -> list[str]:
@@ -108,7 +119,7 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
 
 # A step is large to draw.
 def a_step(test: Callable[[dict[str, Any]], None]) -> Callable[[], None]:
-    return settings(max_examples=50)(given(steps())(test))
+    return settings(max_examples=examples(50))(given(steps())(test))
 
 
 def still_held(step: dict[str, Any], channel: str) -> bool:
@@ -200,13 +211,103 @@ def test_text_has_the_same_limit() -> None:
     assert (list(made.inline), [entry.channel for entry, _ in made.written]) == (["a"], ["b"])
 
 
-def test_beyond_the_total_the_smallest_values_stay_inline() -> None:
+class Foreign(JsonPlusSerializer):
+    """A serializer whose bytes may not be cut, as far as can be known."""
+
+    def dumps_typed(self, obj: Any) -> Typed:
+        return super().dumps_typed(obj)
+
+
+def test_beyond_the_total_the_smallest_values_stay_inline_where_none_can_be_bundled() -> None:
     channel_values = {f"c{n}": b"x" * (n * 10) for n in range(1, 101)}
     channel_values |= {f"d{n}": b"y" * 1000 for n in range(20)}
-    made = plan(channel_values, dict.fromkeys(channel_values, V1))
+    made = plan(channel_values, dict.fromkeys(channel_values, V1), codec=Codec(Foreign()))
     assert 0 < INLINE_TOTAL_BYTES - sum(inline_sizes(made)) <= INLINE_VALUE_BYTES
     largest_inline = max(len(value) for value in made.inline.values())
     assert largest_inline <= min(entry.size for entry, _ in made.written)
+
+
+# ------------------------------------------------------------------ bundles
+
+
+MANY = {f"c{n:03}": f"{n:03}" * 100 for n in range(300)}
+
+
+def after(made: Plan) -> Parent:
+    """What a put that follows knows."""
+    return Parent(LAYOUT, made.manifest(), growths=made.growths, bundle=made.bundle)
+
+
+def followed(made: Plan, channel_values: Mapping[str, Any], new: Mapping[str, Any]) -> Plan:
+    channel_versions = {**dict.fromkeys(channel_values, V1), **new}
+    stored = checkpoint(channel_values, channel_versions, id="c2")
+    return Planner(CODEC, stored, dict(new), after(made)).plan()
+
+
+def test_small_values_beyond_the_total_are_bundled_in_one_document() -> None:
+    made = plan(MANY, dict.fromkeys(MANY, V1))
+    assert [(entry.channel, len(parts)) for entry, parts in made.written] == [(BUNDLE, 1)]
+    assert not made.inline
+
+
+def test_a_step_after_a_bundle_writes_what_it_changed_inline() -> None:
+    made = plan(MANY, dict.fromkeys(MANY, V1))
+    later = followed(made, {**MANY, "c001": "new"}, {"c001": V2})
+    assert later.inline == {"c001": "new"}
+    assert not later.written
+    assert later.bundle is not None
+    assert later.bundle.dead == {"c001"}
+
+
+def test_what_has_another_version_than_the_bundle_holds_is_stored_anew() -> None:
+    made = plan(MANY, dict.fromkeys(MANY, V1))
+    stored = checkpoint(MANY, {**dict.fromkeys(MANY, V1), "c001": V2}, id="c2")
+    later = Planner(CODEC, stored, {}, after(made)).plan()
+    assert later.inline == {"c001": MANY["c001"]}
+
+
+def test_a_channel_that_is_not_given_stays_in_the_bundle() -> None:
+    made = plan(MANY, dict.fromkeys(MANY, V1))
+    given_ = {name: value for name, value in MANY.items() if name != "c001"}
+    stored = checkpoint(given_, dict.fromkeys(MANY, V1), id="c2")
+    later = Planner(CODEC, stored, {}, after(made)).plan()
+    assert later.bundle is not None
+    assert "c001" in later.bundle.live
+
+
+def test_a_channel_that_the_step_emptied_leaves_the_bundle() -> None:
+    made = plan(MANY, dict.fromkeys(MANY, V1))
+    given_ = {name: value for name, value in MANY.items() if name != "c001"}
+    later = followed(made, given_, {"c001": V2})
+    assert later.bundle is not None
+    assert later.bundle.dead == {"c001"}
+
+
+# ------------------------------------------------------------------ values that grow
+
+
+def test_a_value_that_has_grown_names_what_is_stored_and_holds_the_rest() -> None:
+    made = plan({"list": ["x" * 5000]}, {"list": V1})
+    later = followed(made, {"list": ["x" * 5000, "y" * 100]}, {"list": V2})
+    assert not later.written
+    entry = later.manifest()["list"]
+    assert (entry.pieces, entry.holds) == ((WHOLE,), V2)
+    assert len(later.growths["list"].tail) == 102
+
+
+def test_the_tails_together_are_bounded() -> None:
+    lists = {f"l{n}": ["x" * 5000] for n in range(20)}
+    made = plan(lists, dict.fromkeys(lists, V1))
+    grown = {name: [*value, "y" * 2000] for name, value in lists.items()}
+    later = followed(made, grown, dict.fromkeys(grown, V2))
+    tails = sum(len(growth.tail) for growth in later.growths.values())
+    assert TAILS_TOTAL_BYTES - 2100 < tails <= TAILS_TOTAL_BYTES
+    assert len(later.written) == 20 - tails // 2000
+
+
+def test_a_delta_snapshot_is_never_cut() -> None:
+    needs = {"list": DeltaSnapshot(["x" * 5000])} if HAS_DELTA_CHANNELS else {}
+    assert not plan(needs, dict.fromkeys(needs, V1)).growths
 
 
 def test_which_values_are_inline_does_not_depend_on_their_order() -> None:

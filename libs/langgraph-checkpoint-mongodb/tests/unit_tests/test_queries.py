@@ -141,10 +141,9 @@ def stored(key: ValueKey) -> dict[str, Any]:
     return {name: value for name, value in key._asdict().items() if value is not None}
 
 
-# A value lies in parts or it does not: never both under one version.
-wholes = st.builds(ValueKey, few, few, few, ids, st.none())
-parts = st.builds(ValueKey, few, few, st.just("__start__"), ids, st.integers(0, 3))
-value_keys = st.sets(wholes | parts, max_size=12)
+# Pieces lie under the version of the value that they make grow.
+numbers_of_parts = st.none() | st.none() | st.integers(0, 3)
+value_keys = st.sets(st.builds(ValueKey, few, few, few, ids, numbers_of_parts), max_size=12)
 
 
 @given(value_keys, value_keys, st.integers(1, 5))
@@ -261,7 +260,7 @@ def test_the_root_namespace_can_be_listed_alone() -> None:
 
 @pytest.mark.parametrize("key", ["$where", "$or", 5, None])
 def test_an_operator_as_a_filter_key_is_refused(key: Any) -> None:
-    with pytest.raises(ValueError, match="MongoDB operators are not allowed"):
+    with pytest.raises(ValueError, match="MongoDB operator keys are not allowed"):
         list_query(None, {key: 1}, None)
 
 

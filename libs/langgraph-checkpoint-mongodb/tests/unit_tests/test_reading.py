@@ -9,22 +9,22 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from mongomock.filtering import filter_applies
 
-from langgraph.checkpoint.mongodb import MissingChannelValueError, UnknownLayoutError, _reading
+from langgraph.checkpoint.mongodb import MissingChannelValueError, UnknownLayoutError, _listing
 from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN
 from langgraph.checkpoint.mongodb._documents import (
     CheckpointKey,
     Document,
     ManifestEntry,
-    refer,
     value_documents,
-    write_documents,
 )
+from langgraph.checkpoint.mongodb._listing import Listing
 from langgraph.checkpoint.mongodb._packing import pack_checkpoint
+from langgraph.checkpoint.mongodb._pending import refer, write_documents
 from langgraph.checkpoint.mongodb._port import Call, Role, run
 from langgraph.checkpoint.mongodb._queries import list_query
-from langgraph.checkpoint.mongodb._reading import Found, get_tuple, list_page, query_of
+from langgraph.checkpoint.mongodb._reading import Found, get_tuple, query_of
 from langgraph.checkpoint.mongodb._whole import whole_fields
-from tests.support import checkpoint, thread
+from tests.support import Chain, checkpoint, thread
 from tests.unit_tests.scripted import ScriptedPort
 from tests.unit_tests.strategies import CODEC
 from tests.unit_tests.threads import mongomock_saver
@@ -82,8 +82,8 @@ def test_one_with_values_of_their_own_takes_two_reads() -> None:
 def test_exactly_the_values_that_it_names_are_read() -> None:
     port = ScriptedPort(("newest", (document(ENTRY), [])), ("find", [value()]))
     assert values_of(read(port)) == {"small": 1, "docs": "docs"}
-    asked = {"thread_id": "t", "checkpoint_ns": "", "channel": "docs", "version": "v"}
-    assert port.asked[1].given == asked
+    named = {"channel": "docs", "version": "v", "part": None}
+    assert port.asked[1].given == {"thread_id": "t", "checkpoint_ns": "", **named}
 
 
 def test_a_checkpoint_of_the_whole_layout_reads_no_values() -> None:
@@ -108,10 +108,14 @@ def test_what_was_read_spares_the_next_put_a_read() -> None:
 
 
 @pytest.mark.parametrize("config", [thread("t"), thread("t", checkpoint_id="2")])
-def test_what_is_not_proven_or_only_retained_is_not_read(config: RunnableConfig) -> None:
+def test_what_is_not_proven_is_not_read_and_what_is_only_retained_by_its_id_alone(
+    config: RunnableConfig,
+) -> None:
     port = ScriptedPort(("newest", None))
     assert read(port, config) is None
-    assert port.asked[0].given.items() >= {UNPROVEN: None, RETAINED: None}.items()
+    hidden = {name for name, value in port.asked[0].given.items() if value is None}
+    by_id = "checkpoint_id" in config["configurable"]
+    assert hidden == ({UNPROVEN} if by_id else {UNPROVEN, RETAINED})
 
 
 def test_an_empty_thread_is_known_to_be_new() -> None:
@@ -191,18 +195,14 @@ def test_a_prune_after_a_newer_checkpoint_does_not_hide_the_thread_from_a_reader
 ) -> None:
     saver = mongomock_saver()
 
-    def put(config: RunnableConfig, id_: str) -> RunnableConfig:
-        versions = {"docs": saver.get_next_version(None)}
-        made = checkpoint({"docs": id_ * 100_000}, versions, id=id_)
-        return saver.put(config, made, {}, versions)
-
-    first = put(thread("t"), "1")
+    chain = Chain(saver)
+    chain.put({"docs": "1" * 100_000}, id="1")
     find = saver._port.find
 
     async def find_after_a_step(role: Role, *args: Any, **options: Any) -> list[Document]:
         if role == "values":
             monkeypatch.undo()
-            put(first, "2")
+            chain.put({"docs": "2" * 100_000}, id="2")
             saver.prune(["t"])
         return await find(role, *args, **options)
 
@@ -262,51 +262,78 @@ def test_a_query_for_checkpoints_selects_exactly_those(
 # ------------------------------------------------------------------ pages
 
 
-def page(port: ScriptedPort, most: int | None = None, known: Any = None) -> _reading.Page:
-    wanted = list_query(thread("t"), None, None)
-    return run(list_page(Call(port, CODEC, None), wanted, None, most, known or {}))
+def listing(port: ScriptedPort, most: int | None = None) -> Listing:
+    return Listing(Call(port, CODEC, None), list_query(thread("t"), None, None), most)
+
+
+def ids(rows: list[Found]) -> list[str]:
+    return [row.key.checkpoint_id for row in rows]
 
 
 def test_a_page_reads_a_shared_value_once() -> None:
     documents = [document(ENTRY, key=CheckpointKey("t", "", one)) for one in ("3", "2", "1")]
-    port = ScriptedPort(("find", documents), ("find", [value()]), ("find", []))
-    assert [row.key.checkpoint_id for row in page(port).rows] == ["3", "2", "1"]
+    port = ScriptedPort(("find", documents), ("find_within", []), ("find", [value()]))
+    assert ids(run(listing(port).page())) == ["3", "2", "1"]
     assert len(port.asked) == 3
 
 
 def test_a_value_of_the_page_before_is_not_read_again() -> None:
-    first = ScriptedPort(("find", [document(ENTRY)]), ("find", [value()]), ("find", []))
-    known = page(first).values()
-    port = ScriptedPort(("find", [document(ENTRY, key=CheckpointKey("t", "", "1"))]), ("find", []))
-    (row,) = page(port, known=known).rows
+    later = [document(ENTRY, key=CheckpointKey("t", "", "1"))]
+    port = ScriptedPort(
+        ("find", [document(ENTRY)]),
+        ("find_within", []),
+        ("find", [value()]),
+        ("find", later),
+        ("find_within", []),
+    )
+    going = listing(port)
+    run(going.page())
+    (row,) = run(going.page())
     assert row.fill() == []
-    assert port.methods == ["checkpoints.find", "writes.find"]
+    assert port.methods[3:] == ["checkpoints.find", "writes.find_within"]
 
 
 def test_a_page_reads_no_more_checkpoints_than_are_wanted() -> None:
-    port = ScriptedPort(("find", [document()]), ("find", []))
-    page(port, most=1)
+    port = ScriptedPort(("find", [document()]), ("find_within", []))
+    run(listing(port, most=1).page())
     assert port.asked[0].options["most"] == 1
 
 
 def test_a_page_holds_a_bounded_amount_of_values() -> None:
-    each = _reading._PAGE_VALUE_BYTES // 2 + 1
+    each = _listing._PAGE_VALUE_BYTES // 2 + 1
     documents, stored = [], []
     for checkpoint_id in ("3", "2", "1"):
         entry = ManifestEntry("docs", checkpoint_id, each)
         documents.append(document(entry, key=CheckpointKey("t", "", checkpoint_id)))
         stored.append(value(entry))
-    port = ScriptedPort(("find", documents), ("find", stored[:1]), ("find", []))
-    got = page(port)
-    assert [row.key.checkpoint_id for row in got.rows] == ["3"]
-    assert got.resume is not None
-    assert got.resume.checkpoint_id == "3"
+    port = ScriptedPort(("find", documents), ("find_within", []), ("find", stored[:1]))
+    going = listing(port)
+    assert ids(run(going.page())) == ["3"]
+    port.play_on(("find", []))
+    assert run(going.page()) == []
+    assert port.asked[-1].given["checkpoint_id"] == {"$lt": "3"}
+
+
+def test_a_page_holds_a_bounded_amount_of_pending_writes() -> None:
+    keys = [CheckpointKey("t", "", one) for one in ("3", "2", "1")]
+    written = [{**keys[0].query(), "idx": 0}, {**keys[1].query(), "idx": 0}]
+    for one in written:
+        one |= {"task_id": "1", "channel": "x", "type": "bytes", "value": b""}
+    documents = [document(key=key) for key in keys]
+    port = ScriptedPort(("find", documents), ("find_within", (written, False)))
+    assert ids(run(listing(port).page())) == ["3"]
+    # Those of the first alone are too large: they are read all the same.
+    port = ScriptedPort(
+        ("find", documents), ("find_within", (written[:1], False)), ("find", written[:1])
+    )
+    assert ids(run(listing(port).page())) == ["3"]
+    assert port.asked[-1].given == keys[0].query()
 
 
 def test_a_page_is_never_empty_however_large_a_checkpoint_is() -> None:
-    entry = ManifestEntry("docs", "v", 10 * _reading._PAGE_VALUE_BYTES)
-    port = ScriptedPort(("find", [document(entry)]), ("find", [value(entry)]), ("find", []))
-    assert len(page(port).rows) == 1
+    entry = ManifestEntry("docs", "v", 10 * _listing._PAGE_VALUE_BYTES)
+    port = ScriptedPort(("find", [document(entry)]), ("find_within", []), ("find", [value(entry)]))
+    assert len(run(listing(port).page())) == 1
 
 
 def test_the_size_to_be_read_is_known_before() -> None:
@@ -315,4 +342,6 @@ def test_the_size_to_be_read_is_known_before() -> None:
 
 
 def test_a_listing_ends_with_an_empty_page() -> None:
-    assert page(ScriptedPort(("find", []))).resume is None
+    going = listing(ScriptedPort(("find", [])))
+    run(going.page())
+    assert going.ended

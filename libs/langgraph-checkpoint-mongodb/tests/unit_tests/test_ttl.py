@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langgraph.checkpoint.mongodb._ttl import MAX_TTL, aware, checked_ttl, now, value_stamp
+from langgraph.checkpoint.mongodb._clock import wall_time
+from langgraph.checkpoint.mongodb._ttl import MAX_TTL, aware, checked_ttl, is_due, value_stamp
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -32,7 +33,7 @@ def test_any_other_ttl_is_refused_and_named(ttl: Any) -> None:
 
 
 def test_a_stamp_comes_back_from_bson_as_it_went_in() -> None:
-    stamp = now()
+    stamp = wall_time()
     assert aware(bson.decode(bson.encode({"at": stamp}))["at"]) == stamp
 
 
@@ -46,3 +47,19 @@ def test_a_time_has_a_zone_also_when_the_client_leaves_it_out() -> None:
 def test_a_value_outlives_its_writer_by_a_small_part_of_the_ttl(ttl: int) -> None:
     ahead = value_stamp(ttl, AT) - AT
     assert timedelta(0) < ahead <= timedelta(seconds=ttl) / 16
+
+
+@given(st.integers(1, MAX_TTL))
+def test_what_is_still_relied_on_is_due_after_a_small_part_of_the_ttl(ttl: int) -> None:
+    soon = value_stamp(ttl, AT)
+    assert not is_due(AT, ttl, soon)
+    assert is_due(AT, ttl, soon + timedelta(milliseconds=1))
+
+
+def test_what_never_expires_is_never_due() -> None:
+    assert not is_due(None, 60, AT)
+
+
+def test_without_a_ttl_a_stamp_is_always_to_go() -> None:
+    assert is_due(AT, None, AT)
+    assert not is_due(None, None, AT)

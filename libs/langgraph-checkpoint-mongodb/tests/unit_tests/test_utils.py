@@ -5,6 +5,7 @@ from typing import Any
 
 import bson
 import pytest
+from bson.errors import InvalidDocument
 from hypothesis import example, given
 from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
@@ -20,7 +21,10 @@ from tests.unit_tests.strategies import scalars, texts
 
 SERDE = JsonPlusSerializer()
 
-keys = texts | st.sampled_from(["", "a.b", "$set", "$", ".", "_id", "0", "a\0b", "type"])
+# Without a NUL, which BSON refuses.
+keys = texts.filter(lambda key: "\0" not in key) | st.sampled_from(
+    ["", "a.b", "$set", "$", ".", "_id", "0", "type"]
+)
 metadata_of = st.recursive(
     scalars,
     lambda inner: (
@@ -42,7 +46,6 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 @given(st.dictionaries(keys, metadata_of, max_size=4))
-@example({"a\0b": {"c": 1}})
 @example({"a": {5: {"b": {"c\0": 1}}}})
 @example({"a": {}, "b": [], "c": [{"d": 1}], "e": None, "": {"": 1}})
 @example({"pair": ["msgpack", b"x"]})
@@ -65,7 +68,13 @@ def test_the_keys_of_metadata_are_native_and_its_leaves_are_serialized() -> None
     }
 
 
-@pytest.mark.parametrize("inner", [{"a\0b": 1}, {5: 1}, {None: 1}, {"ok": 1, 5: 1}])
+def test_a_key_with_a_nul_is_refused_as_it_was_in_older_releases() -> None:
+    for metadata in ({"a\0b": 1}, {"outer": {"a\0b": 1}}):
+        with pytest.raises(InvalidDocument):
+            through_bson(dumps_metadata(SERDE, metadata))
+
+
+@pytest.mark.parametrize("inner", [{5: 1}, {None: 1}, {"ok": 1, 5: 1}])
 def test_a_mapping_whose_keys_bson_cannot_hold_is_a_leaf(inner: Any) -> None:
     stored = dumps_metadata(SERDE, {"outer": inner})
     assert stored["outer"][0] == "msgpack"

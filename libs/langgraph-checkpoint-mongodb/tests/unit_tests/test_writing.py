@@ -17,19 +17,21 @@ from langgraph.checkpoint.mongodb import (
     CheckpointTooLargeError,
     MissingChannelValueError,
 )
+from langgraph.checkpoint.mongodb._clock import wall_time as now
 from langgraph.checkpoint.mongodb._codec import Codec
 from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN, VISIBLE
 from langgraph.checkpoint.mongodb._compat import COUNTERS, DeltaSnapshot
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry
 from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._packing import pack_checkpoint
 from langgraph.checkpoint.mongodb._parts import digest
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._port import Call, Update, Updated, run
-from langgraph.checkpoint.mongodb._ttl import now
-from langgraph.checkpoint.mongodb._writing import put, put_writes
+from langgraph.checkpoint.mongodb._put_writes import put_writes
+from langgraph.checkpoint.mongodb._writing import put
 from tests.support import checkpoint, thread
 from tests.unit_tests.scripted import Asked, ScriptedPort
-from tests.unit_tests.strategies import needs_delta_channels
+from tests.unit_tests.strategies import CODEC, needs_delta_channels
 
 MB = 1024 * 1024
 LARGE = "x" * 2 * INLINE_VALUE_BYTES
@@ -39,6 +41,14 @@ KEY = CheckpointKey("t", "", "2")
 ENTRY = ManifestEntry("large", V1, len(LARGE) + 3)
 INSERTED, UPDATED = Updated(1), Updated(0)
 STOPPED = Updated(1, stopped=True)
+PROOF = {"$unset": {UNPROVEN: ""}}
+
+
+def parent_document() -> Document:
+    """The document of the parent as it is stored."""
+    type_, data = pack_checkpoint(CODEC, checkpoint({}, {"large": V1}), {})
+    fields = {"layout": 2, "channels": [ENTRY.to_document()], "type": type_, "checkpoint": data}
+    return {**PARENT.query(), **fields}
 
 
 def put_second(
@@ -118,7 +128,7 @@ def test_a_checkpoint_that_was_put_before_and_not_proven_then_is_seen_now() -> N
     port = knowing(("insert", [0]), ("update", UPDATED))
     put_second(port, {"small": 1}, {"small": V2})
     (update,) = port.asked[1].given
-    assert update.update["$unset"] == {UNPROVEN: ""}
+    assert update.update["$unset"].keys() >= {UNPROVEN}
 
 
 def test_a_checkpoint_that_vanishes_while_it_is_put_again_is_stored() -> None:
@@ -217,14 +227,23 @@ def test_after_a_read_that_found_nothing_it_asks_nothing() -> None:
     assert port.methods == ["checkpoints.insert"]
 
 
-def test_an_unknown_parent_is_read_from_the_primary_without_its_state() -> None:
-    found = {"layout": 2, "channels": [ENTRY.to_document()]}
-    port = ScriptedPort(("find", [found]), ("update", INSERTED))
+def test_an_unknown_parent_is_read_from_the_primary() -> None:
+    entries = [ENTRY.to_document()]
+    port = ScriptedPort(("find", [parent_document()]), ("update", INSERTED))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     asked = port.asked[0]
-    assert (asked.given, asked.options["fresh"]) == ({**PARENT.query(), **VISIBLE}, True)
-    assert "checkpoint" not in asked.options["fields"]
-    assert committed(port)["channels"] == [ENTRY.to_document()]
+    assert (asked.given, asked.options["fresh"]) == (
+        {**PARENT.query(), **VISIBLE, "layout": 2},
+        True,
+    )
+    assert committed(port)["channels"] == entries
+
+
+def test_an_unknown_parent_of_the_whole_layout_is_read_without_its_state() -> None:
+    port = ScriptedPort(("find", []), ("find", [{}]), ("insert", []))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+    assert port.asked[1].given == {**PARENT.query(), **VISIBLE}
+    assert "checkpoint" not in port.asked[1].options["fields"]
 
 
 def test_after_a_parent_that_is_not_there_everything_is_written() -> None:
@@ -264,7 +283,7 @@ def test_what_relies_on_its_parent_requires_it_in_the_same_command() -> None:
     own, parent, proof = port.asked[-1].given
     assert own.update["$setOnInsert"] == {UNPROVEN: True}
     assert parent.required
-    assert (proof.query, proof.update) == (KEY.query(), {"$unset": {UNPROVEN: ""}})
+    assert (proof.query, proof.update) == ({**KEY.query(), DOOMED: None}, PROOF)
 
 
 def test_a_parent_that_is_being_removed_does_not_count() -> None:
@@ -280,7 +299,7 @@ def test_a_parent_that_is_being_removed_does_not_count() -> None:
 def test_a_lost_parent_means_that_carried_values_are_written_under_own_keys() -> None:
     own = {"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": f"{V1}@2"}
     again = [("insert", []), ("update", UPDATED), ("find", [own]), ("update", UPDATED)]
-    port = knowing(("update", STOPPED), *again)
+    port = knowing(("update", STOPPED), ("find", []), *again)
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     assert [document["version"] for document in inserted(port)] == [f"{V1}@2"]
     assert [entry["version"] for entry in committed(port)["channels"]] == [f"{V1}@2"]
@@ -289,7 +308,7 @@ def test_a_lost_parent_means_that_carried_values_are_written_under_own_keys() ->
 
 
 def test_what_must_be_rebuilt_from_a_lost_parent_cannot_be_stored() -> None:
-    port = knowing(("update", STOPPED), ("delete", 1), parent=Parent(2, {}))
+    port = knowing(("update", STOPPED), ("find", []), ("delete", 1), parent=Parent(2, {}))
     with pytest.raises(MissingChannelValueError) as failed:
         put_second(port, {}, {"log": V1}, metadata={COUNTERS: {"log": (1, 1)}})
     assert failed.value.missing == [("log", V1)]
@@ -299,14 +318,15 @@ def test_what_must_be_rebuilt_from_a_lost_parent_cannot_be_stored() -> None:
 
 def test_a_snapshot_that_went_with_a_lost_parent_is_named() -> None:
     held = {"log": ManifestEntry("log", V1, 10, snapshot=True)}
-    port = knowing(("update", STOPPED), ("delete", 1), parent=Parent(2, held))
+    port = knowing(("update", STOPPED), ("find", []), ("delete", 1), parent=Parent(2, held))
     with pytest.raises(MissingChannelValueError) as failed:
         put_second(port, {}, {"log": V1}, new={})
     assert failed.value.missing == [("log", V1)]
 
 
 def test_a_checkpoint_that_was_there_before_is_not_removed_by_a_put_that_fails() -> None:
-    port = knowing(("update", Updated(0, stopped=True)), parent=Parent(2, {}))
+    script = [("update", Updated(0, stopped=True)), ("find", [])]
+    port = knowing(*script, parent=Parent(2, {}))
     with pytest.raises(MissingChannelValueError):
         put_second(port, {}, {"log": V1}, metadata={COUNTERS: {"log": (1, 1)}})
     assert "checkpoints.delete" not in port.methods
@@ -341,7 +361,7 @@ def put_first_large(port: ScriptedPort) -> None:
 
 def proofs(port: ScriptedPort) -> list[int]:
     """Where, among what was asked, the mark of checkpoint 2 is taken off by itself."""
-    proof = [Update(KEY.query(), {"$unset": {UNPROVEN: ""}})]
+    proof = [Update({**KEY.query(), DOOMED: None}, PROOF)]
     return [place for place, one in enumerate(port.asked) if one.given == proof]
 
 
@@ -372,6 +392,7 @@ def test_values_deleted_with_their_thread_while_it_began_are_written_again() -> 
         ("insert", []),
         ("update", INSERTED),
         ("find", []),
+        ("find", []),
         ("insert", []),
         ("update", UPDATED),
         ("find", [stored]),
@@ -379,17 +400,55 @@ def test_values_deleted_with_their_thread_while_it_began_are_written_again() -> 
     )
     put_first_large(port)
     assert len(inserted(port)) == 2
-    assert proofs(port) == [6]
+    assert proofs(port) == [7]
 
 
 def test_a_thread_that_is_deleted_all_the_time_is_given_up_without_a_trace() -> None:
-    attempt = [("insert", []), ("update", INSERTED), ("find", [])]
-    port = begun(*attempt, *attempt, *attempt, ("delete", 1))
+    attempt = [("insert", []), ("update", INSERTED), ("find", []), ("find", [])]
+    port = begun(*(5 * attempt), ("delete", 1))
     with pytest.raises(MissingChannelValueError) as failed:
         put_first_large(port)
     assert failed.value.missing == [("large", V1)]
     assert (port.asked[-1].role, port.asked[-1].given) == ("checkpoints", KEY.query())
     assert proofs(port) == []
+
+
+def taken(*script: tuple[str, Any]) -> ScriptedPort:
+    """A port whose server has the value of `large` at version 2 already."""
+    stored = {"thread_id": "t", "checkpoint_ns": "", "channel": "large", "version": V2}
+    return knowing(("insert", [0]), *script, ("find", [stored]), ("update", UPDATED))
+
+
+def test_a_value_that_was_there_already_is_looked_at_before_its_checkpoint_is_seen() -> None:
+    port = taken(("update", UPDATED), ("update", INSERTED))
+    put_second(port, {"large": LARGE}, {"large": V2})
+    asked = port.asked[3]
+    assert (asked.role, asked.given[DOOMED]) == ("values", None)
+    assert proofs(port) == [4]
+
+
+def test_a_proof_that_finds_its_checkpoint_being_removed_does_not_count() -> None:
+    missed, doomed = Updated(1, missed=1), {**KEY.query(), DOOMED: [ObjectId()]}
+    parent = parent_document()
+    found = [("find", [parent, doomed]), ("update_many", 1), ("find", [parent])]
+    script = [("update", missed), *found]
+    port = knowing(*script, ("update", UPDATED))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+    assert port.asked[2].options["update"] == {"$unset": {DOOMED: ""}}
+
+
+def test_a_parent_that_was_changed_since_it_was_read_is_read_again() -> None:
+    token = ObjectId()
+    found = {**parent_document(), "rekeyed": token}
+    port = knowing(("update", STOPPED), ("find", [found]), ("find", [found]), ("update", UPDATED))
+    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+    assert port.methods == [
+        "checkpoints.update",
+        "checkpoints.find",
+        "checkpoints.find",
+        "checkpoints.update",
+    ]
+    assert port.asked[-1].given[1].query["rekeyed"] == token
 
 
 # ------------------------------------------------------------------ sizes
@@ -515,9 +574,9 @@ def test_a_value_that_never_expires_is_left_alone_when_a_ttl_begins() -> None:
 
 
 def test_a_value_that_was_there_already_is_stamped_anew() -> None:
-    port = knowing(("insert", [0]), ("update", UPDATED), ("update", INSERTED))
+    port = taken(("update", UPDATED), ("update", INSERTED))
     put_second(port, {"large": LARGE}, {"large": V2}, ttl=3600)
-    assert port.methods == ["values.insert", "values.update", "checkpoints.update"]
+    assert port.methods[:3] == ["values.insert", "values.update", "checkpoints.update"]
 
 
 # ------------------------------------------------------------------ pending writes
@@ -533,18 +592,19 @@ def test_no_writes_ask_nothing() -> None:
 
 
 def test_writes_are_one_insert_that_leaves_what_is_there() -> None:
-    port = ScriptedPort(("insert", [0]))
+    whole = [{"idx": 0}, {"idx": 1}]
+    port = ScriptedPort(("insert", [0]), ("find", whole), ("delete", 0))
     write(port, ("a", 1), ("b", LARGE))
     assert [document["idx"] for document in inserted(port)] == [0, 1]
+    assert port.asked[-1].given["attempt"] == inserted(port)[0]["attempt"]
 
 
 def test_a_special_write_replaces_and_the_others_stay() -> None:
-    port = ScriptedPort(("update", UPDATED))
+    port = ScriptedPort(("insert", []), ("update", UPDATED))
     write(port, ("a", 1), ("__error__", "e"))
-    other, error = port.asked[0].given
-    assert (list(other.update), other.query["idx"]) == (["$setOnInsert"], 0)
+    assert [document["idx"] for document in inserted(port)] == [0]
+    (error,) = port.asked[1].given
     assert (list(error.update), error.query["idx"]) == (["$set"], -1)
-    assert other.upsert
     assert error.upsert
 
 

@@ -12,6 +12,7 @@ from langgraph.types import Command
 from pymongo.database import Database
 
 from tests.face import Face, MakeFace
+from tests.support import LARGE_SIZE
 from tests.upgrade_tests import graphs, today
 from tests.upgrade_tests.rig import OldReleaseError, OldSaver
 
@@ -247,7 +248,7 @@ def test_a_thread_that_an_old_process_begins_meanwhile_goes_on_whole(
 ) -> None:
     """Both releases run side by side for a while in a rolling deployment."""
     assert face.get_tuple(today.config("chat-empty")) is None
-    today.invoke(face, "chat-split", {"messages": [HumanMessage("x" * 5000)]})
+    today.invoke(face, "chat-split", {"messages": [HumanMessage("x" * LARGE_SIZE)]})
     face.delete_thread("chat-split")
     old.make("chat-empty", "chat-split")
 

@@ -4,8 +4,10 @@ from langgraph.checkpoint.mongodb.aio import AsyncMongoDBSaver
 from langgraph.checkpoint.mongodb.errors import (
     ChannelTooLargeError,
     CheckpointTooLargeError,
+    DamagedCheckpointError,
     MissingChannelValueError,
     MongoDBSaverError,
+    OldMetadataError,
     UnknownLayoutError,
 )
 from langgraph.checkpoint.mongodb.saver import MongoDBSaver
@@ -14,8 +16,10 @@ __all__ = [
     "AsyncMongoDBSaver",
     "ChannelTooLargeError",
     "CheckpointTooLargeError",
+    "DamagedCheckpointError",
     "MissingChannelValueError",
     "MongoDBSaver",
     "MongoDBSaverError",
+    "OldMetadataError",
     "UnknownLayoutError",
 ]

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
+import pymongo
 from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError, DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 from pymongo.operations import IndexModel
 from pymongo.read_concern import ReadConcern
 
 from langgraph.checkpoint.mongodb import _driver as driver
+from langgraph.checkpoint.mongodb._clock import clock_of, object_id, wall_time
 from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._gathering import AsyncGathering
+from langgraph.checkpoint.mongodb._forks import ForkSafeLock
+from langgraph.checkpoint.mongodb._gathering import Gathering, get_timeout
 from langgraph.checkpoint.mongodb._memory import Memory
 from langgraph.checkpoint.mongodb._port import Role, Update, Updated
 from langgraph.checkpoint.mongodb._queries import ALL_FIELDS
@@ -54,11 +59,20 @@ class AsyncPort:
             driver.with_plain_codec(collections) if self._native else dict(collections)
         )
         self._joins = self._native
-        self._gathering = AsyncGathering(self._insert)
+        self._gathering = Gathering(self._insert)
         self._limit: int | None = None
+        self._clock = clock_of(database.client)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.ready = False
         self.setting_up = asyncio.Lock()
+        self._binding = ForkSafeLock()
+
+    def bind(self, loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop | None:
+        """Belong to an event loop, unless to one already that is not closed; return which."""
+        with self._binding:
+            if self.loop is None or self.loop.is_closed():
+                self.loop, self.setting_up = loop, asyncio.Lock()
+            return self.loop
 
     async def find(
         self,
@@ -74,6 +88,26 @@ class AsyncPort:
         collection = self._primary(role) if fresh else self._collections[role]
         cursor = collection.find(**driver.find_arguments(query, fields, sort, most, self._native))
         return await cursor.to_list(None)
+
+    async def find_within(
+        self,
+        role: Role,
+        query: Document,
+        *,
+        sort: Sequence[tuple[str, int]],
+        most_bytes: int,
+    ) -> tuple[list[Document], bool]:
+        """See `Port`."""
+        arguments = driver.find_arguments(query, ALL_FIELDS, sort, 0, self._native)
+        found: list[Document] = []
+        cursor = self._collections[role].find(**arguments)
+        async for document in cursor:
+            found.append(document)
+            most_bytes -= len(document["value"])
+            if most_bytes < 0:
+                await cursor.close()
+                return found, False
+        return found, True
 
     def _primary(self, role: Role) -> AsyncCollection[Document]:
         collection = self._collections[role]
@@ -100,6 +134,10 @@ class AsyncPort:
 
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         """See `Port`."""
+        if self._native:
+            at = await self.now()
+            for document in documents:
+                document.setdefault("_id", object_id(at))
         return await self._gathering.insert(role, documents)
 
     async def _insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
@@ -113,7 +151,7 @@ class AsyncPort:
         try:
             await collection.insert_many(documents, ordered=False)
         except BulkWriteError as error:
-            return driver.duplicates(error)
+            return driver.duplicates(role, error)
         return []
 
     async def update(self, role: Role, updates: Sequence[Update]) -> Updated:
@@ -123,17 +161,18 @@ class AsyncPort:
             try:
                 bulk = await collection.bulk_write(driver.as_operations(updates))
             except BulkWriteError as error:
-                return driver.stopped(updates, error)
-            return Updated(bulk.upserted_count)
-        inserted = 0
+                return driver.stopped(role, updates, error)
+            return driver.done(updates, bulk)
+        inserted = missed = 0
         for one in updates:
             if one.required:
                 if not await collection.count_documents(one.query):
-                    return Updated(inserted, stopped=True)
+                    return Updated(inserted, stopped=True, missed=missed)
                 continue
             done = await collection.update_one(one.query, one.update, upsert=one.upsert)
             inserted += done.upserted_id is not None
-        return Updated(inserted)
+            missed += done.upserted_id is None and not done.matched_count
+        return Updated(inserted, missed=missed)
 
     async def update_many(self, role: Role, query: Document, update: Document) -> int:
         """See `Port`."""
@@ -149,6 +188,27 @@ class AsyncPort:
         if isinstance(cursor, Awaitable):
             cursor = await cursor
         return cast("list[Document]", await cursor.to_list(None))
+
+    async def now(self) -> datetime:
+        """See `Port`."""
+        if not self._native:
+            return wall_time()
+        if known := self._clock.now():
+            return known
+        asked = self._clock.asking()
+        # Not in a transaction that the caller's context may be in.
+        asking = self._ask(get_timeout())
+        answer = await asyncio.create_task(asking, context=contextvars.Context())
+        return self._clock.learn(asked, answer)
+
+    async def _ask(self, seconds: float | None) -> datetime | None:
+        try:
+            with pymongo.timeout(seconds):
+                hello = await self._database.command("hello")
+        except OperationFailure:
+            return None
+        answer: datetime | None = hello.get("localTime")
+        return answer
 
     async def indexes(self, role: Role) -> dict[str, Document]:
         """See `Port`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +12,11 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._port import Call, Port
+from langgraph.checkpoint.mongodb._forks import ForkSafeLock
+from langgraph.checkpoint.mongodb._port import Call, Port, Role
 from langgraph.checkpoint.mongodb._ttl import checked_ttl
 
-__all__ = ["SaverBase", "checked_limit"]
+__all__ = ["SaverBase", "checked_client", "checked_limit", "collection_names"]
 
 logger = logging.getLogger(__name__)
 
@@ -77,3 +79,99 @@ def checked_limit(limit: Any) -> int | None:
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise ValueError(f"Invalid limit {limit!r}: expected None, 0 or a positive number.")
     return limit
+
+
+def collection_names(
+    client: Any, db_name: str, given: Mapping[Role, str | None]
+) -> dict[Role, str]:
+    """The names of a saver's collections.
+
+    Savers on one database have been kept apart by the names of their first two collections,
+    in releases that had no third. So the third follows the first.
+
+    Args:
+        client: Their client.
+        db_name: Their database.
+        given: The names as given, None for the channel values' default.
+
+    Raises:
+        ValueError: Two of them are the same, or one is no text.
+    """
+    for role, name in given.items():
+        if (name, role) != (None, "values") and (not isinstance(name, str) or not name):
+            raise ValueError(f"Invalid collection name {name!r}: expected text.")
+    first = given["checkpoints"] or ""
+    values = given["values"]
+    if values is None:
+        values = _VALUES if first == "checkpoints" else f"{first}_channel_values"
+    names: dict[Role, str] = {
+        "checkpoints": first,
+        "writes": given["writes"] or "",
+        "values": values,
+    }
+    if len(set(names.values())) < len(names):
+        raise ValueError(
+            f"One collection cannot serve twice: {names}. Checkpoints, pending writes and channel "
+            "values need a collection each."
+        )
+    _tell_of_shared_values(client, db_name, names)
+    return names
+
+
+def _tell_of_shared_values(client: Any, db_name: str, names: Mapping[Role, str]) -> None:
+    """Warn of savers with checkpoints of their own whose channel values lie together."""
+    with _shared_lock:
+        of_client = _shared.setdefault(client, {})
+        first = of_client.setdefault((db_name, names["values"]), names["checkpoints"])
+    if first != names["checkpoints"]:
+        logger.warning(
+            "Savers for the collections %r and %r keep their channel values in one collection, %r: "
+            "whoever deletes, prunes or copies a thread id in one of them does so to the other's "
+            "values. Leave channel_values_collection_name out, or give each a name of its own.",
+            *(first, names["checkpoints"], names["values"]),
+        )
+
+
+_VALUES = "checkpoint_channel_values"
+
+_shared: weakref.WeakKeyDictionary[Any, dict[tuple[str, str], str]] = weakref.WeakKeyDictionary()
+_shared_lock = ForkSafeLock()
+
+
+def checked_client(client: Any, wanted: type[Any], saver: str, other: str) -> None:
+    """Refuse what is no client, or one that does not acknowledge what it writes.
+
+    Args:
+        client: What was given.
+        wanted: The driver's class.
+        saver: The saver's name.
+        other: What to use for a client of the other kind.
+
+    Raises:
+        TypeError: It is something else than a client of this kind, or one of mongomock.
+        ValueError: Its write concern is `w=0`.
+    """
+    if not isinstance(client, wanted):
+        kind = type(client)
+        # Those of mongomock imitate one, for tests.
+        mocked = any(
+            (base.__module__.partition(".")[0], base.__name__) == _MOCKED[wanted.__name__]
+            for base in kind.__mro__
+        )
+        if not mocked:
+            raise TypeError(
+                f"{saver} works on a pymongo.{wanted.__name__}, and got a "
+                f"{kind.__module__}.{kind.__qualname__}; {other}."
+            )
+        return
+    if not client.write_concern.acknowledged:
+        raise ValueError(
+            f"{saver} needs to know what is stored, and this client writes with w=0, without an "
+            'acknowledgement. Use w="majority", the default of a replica set, or w=1.'
+        )
+
+
+_MOCKED = {
+    "MongoClient": ("mongomock", "MongoClient"),
+    "AsyncMongoClient": ("mongomock_motor", "AsyncMongoMockClient"),
+}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import UserDict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, cast
 
 import bson
 from langgraph.checkpoint.base import CheckpointMetadata
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph.checkpoint.mongodb.utils import dumps_metadata, loads_metadata
 
@@ -59,6 +62,45 @@ class Codec:
         type_ = typed[0]
         return type_.partition("+")[0] in _NATIVE_TYPES or type_ == self.dumps([])[0]
 
+    def may_be_cut(self) -> bool:
+        """Whether bytes of this serializer may be cut, and joined again.
+
+        Those of LangGraph's own may, also within its encryption: they say by themselves what
+        they are, and those of a list that has grown begin with those from before.
+        """
+        serde = self._in_clear()
+        kind = type(serde)
+        return (
+            isinstance(serde, JsonPlusSerializer)
+            and kind.dumps_typed is JsonPlusSerializer.dumps_typed
+            and kind.loads_typed is JsonPlusSerializer.loads_typed
+        )
+
+    def encrypts(self) -> bool:
+        """Whether bytes that were cut are encrypted when they are sealed."""
+        return type(self._serde) is EncryptedSerializer
+
+    def _in_clear(self) -> SerializerProtocol:
+        serde = self._serde
+        return serde.serde if type(serde) is EncryptedSerializer else serde
+
+    def dumps_in_clear(self, value: Any) -> bytes:
+        """Serialize a list or dict into bytes that may be cut."""
+        type_, data = self._in_clear().dumps_typed(value)
+        return bytes(data) if type_ == "msgpack" else b""
+
+    def loads_in_clear(self, data: bytes) -> Any:
+        """Deserialize bytes that were joined."""
+        return self._in_clear().loads_typed(("msgpack", data))
+
+    def seal(self, data: bytes) -> Typed:
+        """Make bytes that were cut ready to be stored: encrypted, where values are."""
+        return self.dumps(data)
+
+    def unseal(self, typed: Typed) -> bytes:
+        """The bytes that were sealed."""
+        return cast(bytes, self.loads(typed))
+
     def dumps_metadata(self, metadata: Mapping[str, Any]) -> Any:
         """Serialize checkpoint metadata: keys native, leaves as typed pairs."""
         return dumps_metadata(self._serde, metadata)
@@ -72,11 +114,38 @@ class Codec:
         return loads_metadata(self._serde, stored)
 
     def loads_metadata_item(self, document: Mapping[str, Any], key: str) -> Any:
-        """Deserialize one item of a document's metadata, None when it is absent."""
+        """Deserialize one item of a document's metadata, None when it is absent.
+
+        Args:
+            document: The checkpoint document.
+            key: The item's key, or keys of dicts in one another with dots between.
+        """
         stored = document["metadata"]
         if not isinstance(stored, Mapping):
             return self.loads_metadata(document).get(key)
-        return loads_metadata(self._serde, stored[key]) if key in stored else None
+        while key not in stored:
+            outer, dot, key = key.partition(".")
+            stored = stored.get(outer)
+            if not dot or not isinstance(stored, Mapping):
+                return None
+        return loads_metadata(self._serde, stored[key])
+
+
+@contextmanager
+def explained(codec: Codec, values: Iterable[tuple[str, Any]], thread_id: str) -> Iterator[None]:
+    """Note on an error of the serializer for which channel's value, of which thread, it came."""
+    try:
+        yield
+    except Exception as error:
+        for channel, value in values:
+            try:
+                codec.dumps(value)
+            except Exception:
+                error.add_note(
+                    f"This is about the value of channel {channel!r} of thread {thread_id!r}, a "
+                    f"{type(value).__module__}.{type(value).__qualname__}. Nothing was written."
+                )
+        raise
 
 
 def native_metadata(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -7,41 +7,45 @@ mean is written down in `docs/stored-layout.md`.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
-
-from langgraph.checkpoint.mongodb._codec import Codec, Typed, document_size
-from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
+from langgraph.checkpoint.mongodb._codec import Typed, document_size, native_metadata
+from langgraph.checkpoint.mongodb._compat import COUNTERS
+from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError, UnknownLayoutError
 
 __all__ = [
+    "COPY_CHANNEL",
     "LAYOUT",
+    "UNCOUNTED",
     "VALUE_KEY",
+    "WHOLE",
     "WRITE_KEY",
     "CheckpointKey",
     "Document",
     "ManifestEntry",
     "ValueKey",
+    "delta_channels",
     "layout_of",
-    "load_writes",
     "payload_size",
-    "pending_writes",
-    "refer",
-    "referred",
     "value_documents",
     "value_version",
     "version_text",
-    "write_documents",
-    "write_order",
 ]
 
 Document = dict[str, Any]
 
+COPY_CHANNEL = "__copy__"
+"""Channel of the marker in a target that is being copied to; `version` is the source."""
+
 LAYOUT = 2
 """The `layout` of a split checkpoint document; the whole layout has no such field."""
+
+UNCOUNTED = "uncounted"
+"""Field of a checkpoint: the delta channels of its ancestors that its graph does not know."""
 
 VALUE_KEY = ("thread_id", "checkpoint_ns", "channel", "version", "part")
 """The fields of the unique index of channel values."""
@@ -87,7 +91,7 @@ class ValueKey(NamedTuple):
 
     def query(self) -> Document:
         """The query for exactly this document."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
+        return self._asdict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,9 @@ class ManifestEntry:
         size: Bytes of the serialized value, all parts together.
         channel_version: The channel's version as text, where it is not `version`.
         parts: How many documents hold the value; None for one without parts.
+        pieces: The numbers of the documents that hold a value that grows, in their order,
+            `WHOLE` for one that has no `part`; None for any other value. What follows the
+            pieces lies in the packed checkpoint.
         snapshot: Whether it is the snapshot of a delta channel.
         stored_channel: The value document's `channel`, where it is not `channel`: the
             value was first stored as an item of the graph's input.
@@ -111,6 +118,7 @@ class ManifestEntry:
     size: int
     channel_version: str | None = None
     parts: int | None = None
+    pieces: tuple[int, ...] | None = None
     snapshot: bool = False
     stored_channel: str | None = None
     stored_part: int | None = None
@@ -123,28 +131,67 @@ class ManifestEntry:
     def keys(self, checkpoint: CheckpointKey) -> list[ValueKey]:
         """The documents that hold the value, parts in order."""
         channel = self.channel if self.stored_channel is None else self.stored_channel
-        numbers = [self.stored_part] if self.parts is None else range(self.parts)
-        return [ValueKey(*checkpoint[:2], channel, self.version, number) for number in numbers]
+        return [
+            ValueKey(*checkpoint[:2], channel, self.version, number) for number in self._numbers()
+        ]
+
+    def _numbers(self) -> Iterable[int | None]:
+        """The `part` of each document, None for one that has none."""
+        if self.pieces is not None:
+            return [None if number == WHOLE else number for number in self.pieces]
+        return [self.stored_part] if self.parts is None else range(self.parts)
 
     def to_document(self) -> Document:
         """The entry as it is stored, absent facts left out."""
-        return {
+        document = {
             name: value
             for name in _ENTRY_FIELDS
             if (value := getattr(self, name)) is not None and value is not False
         }
+        if self.pieces is not None:
+            # Numbers of four bytes: a checkpoint of a long chat names a hundred.
+            document["pieces"] = struct.pack(f"<{len(self.pieces)}I", *self.pieces)
+            # It is the channel's version in the checkpoint, which holds every one.
+            document.pop("channel_version", None)
+        return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ManifestEntry:
-        """Read an entry back; what a later release of this layout may add is ignored."""
-        return cls(**{name: document[name] for name in _ENTRY_FIELDS if name in document})
+        """Read an entry back; what a later release of this layout may add is ignored.
 
+        Raises:
+            DamagedCheckpointError: It is not one that this library has written.
+        """
+        given = {name: document[name] for name in _ENTRY_FIELDS if name in document}
+        wrong = [name for name, value in given.items() if not _is_possible(name, value)]
+        if wrong or not given.keys() >= {"channel", "version", "size"}:
+            raise DamagedCheckpointError(
+                "", f"the manifest entry of channel {given.get('channel')!r} has {wrong or 'gaps'}"
+            )
+        if "pieces" in given:
+            given["pieces"] = struct.unpack(f"<{len(given['pieces']) // 4}I", given["pieces"])
+        return cls(**given)
+
+
+WHOLE = 0
+"""Among the numbers of pieces: the document without `part`, a whole serialization."""
 
 _ENTRY_FIELDS = tuple(field.name for field in fields(ManifestEntry))
 
+# A graph's input of 16 GB would have as many parts.
+_MOST_PARTS = 65536
 
-# What of a value's key a pending write says that it does not share.
-_STORED = ("channel", "version", "part")
+
+def _is_possible(name: str, value: Any) -> bool:
+    """Whether a field of a manifest entry holds what it can hold."""
+    if name in ("channel", "version", "channel_version", "stored_channel"):
+        return isinstance(value, str)
+    if name == "snapshot":
+        return isinstance(value, bool)
+    if name == "pieces":
+        return isinstance(value, bytes) and len(value) % 4 == 0
+    at_most = _MOST_PARTS if name in ("parts", "stored_part") else 2**63
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= at_most
 
 
 def layout_of(document: Mapping[str, Any]) -> int:
@@ -159,6 +206,14 @@ def layout_of(document: Mapping[str, Any]) -> int:
             layout, document.get("thread_id", "?"), document.get("checkpoint_id", "?")
         )
     return cast(int, layout)
+
+
+def delta_channels(document: Mapping[str, Any]) -> set[str]:
+    """The delta channels that a checkpoint does not hold itself, as its document tells.
+
+    Some may never have been written: then they have no version.
+    """
+    return {*native_metadata(document, COUNTERS), *document.get(UNCOUNTED, ())}
 
 
 def version_text(version: object) -> str:
@@ -198,39 +253,12 @@ def value_documents(
         One document, or one for each part.
     """
     documents = []
-    for number, (type_, data) in enumerate(parts):
+    for one, (type_, data) in zip(entry.keys(key), parts, strict=True):
         document = {**key.namespace(), "channel": entry.channel, "version": entry.version}
-        if entry.parts is not None:
-            document["part"] = number
+        if one.part is not None:
+            document["part"] = one.part
         document["type"] = type_
         document["value"] = data
-        if stamp is not None:
-            document["created_at"] = stamp
-        documents.append(document)
-    return documents
-
-
-def write_documents(
-    codec: Codec,
-    key: CheckpointKey,
-    writes: Sequence[tuple[str, Any]],
-    task_id: str,
-    task_path: str,
-    stamp: datetime | None,
-) -> list[Document]:
-    """The documents of one task's pending writes, the special channels at their own `idx`."""
-    documents = []
-    for number, (channel, value) in enumerate(writes):
-        type_, data = codec.dumps(value)
-        document = {
-            **key.query(),
-            "task_id": task_id,
-            "task_path": task_path,
-            "idx": WRITES_IDX_MAP.get(channel, number),
-            "channel": channel,
-            "type": type_,
-            "value": data,
-        }
         if stamp is not None:
             document["created_at"] = stamp
         documents.append(document)
@@ -240,40 +268,3 @@ def write_documents(
 def payload_size(document: Document) -> int:
     """Bytes that a channel value or pending write document takes in the server."""
     return document_size({**document, "value": b""}, document["value"])
-
-
-def refer(document: Document, entry: ManifestEntry) -> None:
-    """Let a pending write name the stored bytes of its value instead of holding them.
-
-    Args:
-        document: The pending write.
-        entry: An item of the input that its checkpoint's manifest names: it stays as long
-            as that checkpoint, and so as long as the write.
-    """
-    (key,) = entry.keys(CheckpointKey(document["thread_id"], document["checkpoint_ns"], ""))
-    document["value"] = b""
-    document["stored"] = {name: value for name, value in key.query().items() if name in _STORED}
-
-
-def referred(document: Mapping[str, Any]) -> ValueKey | None:
-    """The value document that holds a pending write's value, None where it holds it itself."""
-    stored = document.get("stored")
-    return None if stored is None else ValueKey.of({**document, "part": None, **stored})
-
-
-def write_order(document: Mapping[str, Any]) -> tuple[str, str, int]:
-    """Sort key of pending writes: the order in which a live step applies them."""
-    return document.get("task_path", ""), document["task_id"], document["idx"]
-
-
-def load_writes(codec: Codec, documents: Iterable[Mapping[str, Any]]) -> list[PendingWrite]:
-    """Read pending writes back, in the order given."""
-    return [
-        (found["task_id"], found["channel"], codec.loads((found["type"], found["value"])))
-        for found in documents
-    ]
-
-
-def pending_writes(codec: Codec, documents: Iterable[Mapping[str, Any]]) -> list[PendingWrite]:
-    """Read pending writes back, in `(task_path, task_id, idx)` order."""
-    return load_writes(codec, sorted(documents, key=write_order))

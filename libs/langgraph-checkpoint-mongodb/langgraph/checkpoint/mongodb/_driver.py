@@ -9,8 +9,9 @@ from typing import Any
 from bson.codec_options import CodecOptions
 from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError, EncryptionError, ExecutionTimeout, OperationFailure
+from pymongo.results import BulkWriteResult
 
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
+from langgraph.checkpoint.mongodb._documents import VALUE_KEY, WRITE_KEY, CheckpointKey, Document
 from langgraph.checkpoint.mongodb._port import Role, Update, Updated
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "USUAL_LIMIT",
     "WAIT_S",
     "as_operations",
+    "done",
     "duplicates",
     "find_arguments",
     "join_pipeline",
@@ -42,8 +44,15 @@ WAIT_S = 10.0
 
 _DUPLICATE_KEY = 11000
 
-# How a server refuses the insert of a required update: a taken key, an impossible id.
-_REFUSED = frozenset({_DUPLICATE_KEY, 53})
+# How a server refuses the insert of a required update, if not for a taken key.
+_BAD_ID = 53
+
+# The fields of the unique indexes that the savers make.
+_UNIQUE: Mapping[Role, Sequence[str]] = {
+    "checkpoints": CheckpointKey._fields,
+    "writes": WRITE_KEY,
+    "values": VALUE_KEY,
+}
 
 CANNOT_JOIN = (OperationFailure, EncryptionError)
 """What a server, or a driver that encrypts fields, answers when a join is not to be had."""
@@ -59,14 +68,22 @@ _JOINED = "pending_writes"
 _BATCH = 100_000
 
 
-def duplicates(error: BulkWriteError) -> list[int]:
+def duplicates(role: Role, error: BulkWriteError) -> list[int]:
     """The places of the documents whose key was taken; any other failure is raised."""
     failed = error.details.get("writeErrors", [])
-    if error.details.get("writeConcernErrors") or any(
-        one.get("code") != _DUPLICATE_KEY for one in failed
-    ):
+    if error.details.get("writeConcernErrors") or not all(_is_taken(role, one) for one in failed):
         raise error
     return [one["index"] for one in failed]
+
+
+def _is_taken(role: Role, failed: Mapping[str, Any]) -> bool:
+    """Whether a document was refused since it is there: by our unique index, or by its id.
+
+    Another unique index on the collection refuses documents that are not there.
+    """
+    pattern = failed.get("keyPattern")
+    ours = pattern is None or set(pattern) in (set(_UNIQUE[role]), {"_id"})
+    return failed.get("code") == _DUPLICATE_KEY and ours
 
 
 def with_plain_codec(collections: Mapping[Role, Any]) -> dict[Role, Any]:
@@ -79,14 +96,21 @@ def as_operations(updates: Sequence[Update]) -> list[UpdateOne]:
     return [UpdateOne(one.query, one.update, upsert=one.upsert) for one in updates]
 
 
-def stopped(updates: Sequence[Update], error: BulkWriteError) -> Updated:
+def stopped(role: Role, updates: Sequence[Update], error: BulkWriteError) -> Updated:
     """What a bulk did that stopped at a required update; any other failure is raised."""
     failed = error.details.get("writeErrors", [])
     if error.details.get("writeConcernErrors") or not all(
-        updates[one["index"]].required and one["code"] in _REFUSED for one in failed
+        updates[one["index"]].required and (one["code"] == _BAD_ID or _is_taken(role, one))
+        for one in failed
     ):
         raise error
     return Updated(error.details["nUpserted"], stopped=True)
+
+
+def done(updates: Sequence[Update], bulk: BulkWriteResult) -> Updated:
+    """What a bulk did that went through."""
+    inserted = bulk.upserted_count
+    return Updated(inserted, missed=len(updates) - inserted - bulk.matched_count)
 
 
 def ttl_command(collection: str, name: str, seconds: int) -> Document:

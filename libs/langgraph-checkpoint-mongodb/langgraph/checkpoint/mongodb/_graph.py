@@ -19,6 +19,7 @@ from langgraph.checkpoint.mongodb._documents import (
     Document,
     ManifestEntry,
     ValueKey,
+    delta_channels,
     layout_of,
 )
 from langgraph.checkpoint.mongodb._history import CHAIN_FIELDS, Chain, Walk
@@ -48,12 +49,16 @@ class Graph:
         call: What the call works with.
         thread_id: The thread.
         documents: Its checkpoint documents, without state.
+        long_ago: What is not older may still be under way; an attribute, too.
     """
 
-    def __init__(self, call: Call, thread_id: str, documents: Iterable[Document]) -> None:
-        self._call, self.thread_id = call, thread_id
+    def __init__(
+        self, call: Call, thread_id: str, documents: Iterable[Document], long_ago: ObjectId
+    ) -> None:
+        self._call, self.thread_id, self.long_ago = call, thread_id, long_ago
         self._documents = {key_of(document): document for document in documents}
         self._chains: dict[str, Chain] = {}
+        self._callers: dict[CheckpointKey, CheckpointKey | None] = {}
 
     @classmethod
     async def read(cls, call: Call, thread_id: str) -> Graph:
@@ -63,10 +68,16 @@ class Graph:
             UnknownLayoutError: A newer release wrote to it; nothing has been marked yet.
         """
         query = {"thread_id": thread_id}
+        before = await long_ago(call)
         documents = await call.io.find("checkpoints", query, _FIELDS, fresh=True)
         for document in documents:
             layout_of(document)
-        return cls(call, thread_id, documents)
+        return cls(call, thread_id, documents, before)
+
+    def without(self, keys: Collection[CheckpointKey]) -> Graph:
+        """The thread when these checkpoints are gone."""
+        left = [document for key, document in self._documents.items() if key not in keys]
+        return Graph(self._call, self.thread_id, left, self.long_ago)
 
     def keys(self) -> set[CheckpointKey]:
         """All checkpoints."""
@@ -83,16 +94,58 @@ class Graph:
     def under_way(self) -> set[CheckpointKey]:
         """Checkpoints that are just being put, not those that a crash left unproven."""
         ids = {key: self._documents[key].get("_id") for key in self.unproven()}
-        return {key for key, id_ in ids.items() if isinstance(id_, ObjectId) and id_ >= long_ago()}
-
-    def newest(self, count: int) -> set[CheckpointKey]:
-        """The newest checkpoints of each namespace that readers see."""
-        namespaces = by_namespace(self.keys() - self.retained() - self.unproven())
         return {
+            key for key, id_ in ids.items() if isinstance(id_, ObjectId) and id_ >= self.long_ago
+        }
+
+    def to_keep(self, count: int) -> set[CheckpointKey]:
+        """The newest checkpoints of each namespace that readers see, as a prune keeps them.
+
+        A namespace of one call of a subgraph counts only as long as the checkpoint that called
+        it is kept: nothing else leads there, finished or not. Stateful subgraphs have one
+        namespace for all calls.
+        """
+        namespaces = by_namespace(self.keys() - self.retained() - self.unproven())
+        kept = {
             CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
             for checkpoint_ns, ids in namespaces.items()
+            if not self._is_left_to_caller(CheckpointKey(self.thread_id, checkpoint_ns, max(ids)))
             for checkpoint_id in sorted(ids, reverse=True)[:count]
         }
+        return self.with_called(kept)
+
+    def _is_left_to_caller(self, key: CheckpointKey) -> bool:
+        """Whether a checkpoint is of a call that is only reached from where it was called."""
+        caller = self.caller_of(key)
+        if caller is None or not _is_of_one_call(key):
+            return False
+        if caller in self._documents and caller not in self.unproven():
+            return True
+        # It may yet be on its way: LangGraph stores checkpoints while their tasks run.
+        id_ = self._documents[key].get("_id")
+        return isinstance(id_, ObjectId) and id_ < self.long_ago
+
+    def caller_of(self, key: CheckpointKey) -> CheckpointKey | None:
+        """The checkpoint that called the graph of another, if that one says so."""
+        if key not in self._callers:
+            parents = native_metadata(self._documents[key], "parents")
+            # It names all on the way down; the longest is the last of them.
+            above = max(parents.keys() - {key.checkpoint_ns}, key=len, default=None)
+            caller = None
+            if above is not None:
+                type_, data = parents[above]
+                checkpoint_id = self._call.codec.loads((type_, data))
+                caller = CheckpointKey(self.thread_id, above, checkpoint_id)
+            self._callers[key] = caller
+        return self._callers[key]
+
+    def with_calls(self, chosen: Collection[CheckpointKey]) -> set[CheckpointKey]:
+        """Checkpoints, and all those of the subgraphs' calls that they, and these, made."""
+        found = set(chosen)
+        for key in sorted(self.keys(), key=_depth):
+            if _is_of_one_call(key) and self.caller_of(key) in found:
+                found.add(key)
+        return found
 
     def named_values(self, keys: Iterable[CheckpointKey]) -> set[ValueKey]:
         """The value documents that checkpoints name."""
@@ -107,11 +160,21 @@ class Graph:
         return Parent.of(self._documents[key]).manifest
 
     def with_called(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
-        """Kept checkpoints, and those of subgraphs that were called from them.
+        """Kept checkpoints, and those of subgraphs that were called from them, and so on.
 
         The newest of each: a pending interrupt resumes there.
         """
-        return set(kept) | self._called_from(kept)
+        found = set(kept)
+        newest: dict[tuple[str, CheckpointKey], CheckpointKey] = {}
+        for key in self.keys() - self.unproven():
+            if caller := self.caller_of(key):
+                newest[key.checkpoint_ns, caller] = max(
+                    newest.get((key.checkpoint_ns, caller), key), key
+                )
+        for (_, caller), key in sorted(newest.items(), key=lambda one: _depth(one[1])):
+            if caller in found:
+                found.add(key)
+        return found
 
     async def ancestors_of(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
         """The ancestors from which delta channels are rebuilt, back to their last snapshots."""
@@ -123,27 +186,12 @@ class Graph:
                 ancestors |= await self._rebuilt_from(key, channels)
         return ancestors
 
-    def _called_from(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
-        callers = {(key.checkpoint_ns, key.checkpoint_id) for key in kept}
-        newest: dict[tuple[str, tuple[str, str]], str] = {}
-        for key in self.keys() - self.unproven():
-            parents = native_metadata(self._documents[key], "parents")
-            for checkpoint_ns, stored in parents.items():
-                caller = (checkpoint_ns, self._call.codec.loads((stored[0], stored[1])))
-                if caller in callers:
-                    call = (key.checkpoint_ns, caller)
-                    newest[call] = max(newest.get(call, ""), key.checkpoint_id)
-        return {
-            CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
-            for (checkpoint_ns, _), checkpoint_id in newest.items()
-        }
-
     def _delta_channels(self) -> dict[str, set[str]]:
         """The delta channels of each namespace, as counters and snapshots tell them."""
         channels: defaultdict[str, set[str]] = defaultdict(set)
         for key, document in self._documents.items():
             of_namespace = channels[key.checkpoint_ns]
-            of_namespace.update(native_metadata(document, COUNTERS))
+            of_namespace.update(delta_channels(document))
             of_namespace.update(
                 entry.channel for entry in self._manifest(key).values() if entry.snapshot
             )
@@ -161,9 +209,10 @@ class Graph:
         chain = self._chain(key)
         if not channels <= counted:
             # Its value is inline, or was never written, or not since the snapshot.
-            inline = await chain.inline(document)
-            versions = inline.get("channel_versions") or {}
-            values = inline.get("channel_values") or {}
+            unpacked = await chain.unpacked(document)
+            values = await chain.values(document, sorted(channels), unpacked)
+            versions = unpacked.checkpoint.get("channel_versions") if unpacked else None
+            versions = versions or {}
             channels = {
                 channel
                 for channel in channels
@@ -183,6 +232,16 @@ class Graph:
             ]
             self._chains[key.checkpoint_ns] = Chain(self._call, key.namespace(), of_namespace)
         return self._chains[key.checkpoint_ns]
+
+
+def _is_of_one_call(key: CheckpointKey) -> bool:
+    """Whether a namespace names a task: that of a stateful subgraph names its nodes alone."""
+    return ":" in key.checkpoint_ns
+
+
+def _depth(key: CheckpointKey) -> int:
+    """What orders namespaces: one below another is longer."""
+    return len(key.checkpoint_ns)
 
 
 def by_namespace(keys: Iterable[CheckpointKey]) -> dict[str, list[str]]:

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.runnables import RunnableConfig
 
-from langgraph.checkpoint.mongodb._codec import native_metadata
+from langgraph.checkpoint.mongodb._bundle import BUNDLE
 from langgraph.checkpoint.mongodb._commit import VISIBLE
 from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import (
     LAYOUT,
+    UNCOUNTED,
     CheckpointKey,
     Document,
     ManifestEntry,
+    delta_channels,
     layout_of,
-    load_writes,
-    referred,
-    write_order,
 )
+from langgraph.checkpoint.mongodb._packing import Unpacked
+from langgraph.checkpoint.mongodb._pending import counting, load_writes, referred
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
     ALL_FIELDS,
@@ -33,11 +34,14 @@ from langgraph.checkpoint.mongodb._queries import (
     thread_config,
 )
 from langgraph.checkpoint.mongodb._reading import (
+    check_found,
     fill_writes,
     key_of,
     load_checkpoint,
     load_value,
+    load_values,
     query_of,
+    read_all_values,
     read_values,
 )
 from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
@@ -45,7 +49,7 @@ from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import DeltaChannelHistory
 
-__all__ = ["Walk", "get_delta_channel_history"]
+__all__ = ["Chain", "Walk", "get_delta_channel_history"]
 
 # Not the namespace, which is the same for hundreds of documents, and put back.
 CHAIN_FIELDS: Document = {
@@ -54,6 +58,7 @@ CHAIN_FIELDS: Document = {
     "parent_checkpoint_id": 1,
     "layout": 1,
     "channels": 1,
+    UNCOUNTED: 1,
     f"metadata.{COUNTERS}": 1,
 }
 
@@ -100,6 +105,8 @@ async def get_delta_channel_history(
         if known:
             raise _removed(key, channels)
         return {channel: {"writes": []} for channel in channels}
+    # Whoever asks here does not walk by itself.
+    call.io.memory.met(key._replace(checkpoint_id=target.get("parent_checkpoint_id") or ""))
     await walk.follow(target)
     await walk.check_unbroken()
     await walk.read_named_seeds()
@@ -187,19 +194,46 @@ class Chain:
             self._oldest = page[-1]["checkpoint_id"]
         return page
 
-    async def inline(self, document: Document) -> Mapping[str, Any]:
-        """A checkpoint with the channel values of its own document; empty when it is gone."""
+    async def values(
+        self, document: Document, channels: Sequence[str], unpacked: Unpacked | None
+    ) -> Mapping[str, Any]:
+        """Those values of channels that no document of their own holds whole.
+
+        Args:
+            document: The checkpoint, without state.
+            channels: The channels looked for.
+            unpacked: What its own document holds; None when it is gone.
+
+        Returns:
+            Values by channel, perhaps of others too; none when the checkpoint is gone.
+        """
+        if unpacked is None:
+            return {}
+        inline: Mapping[str, Any] = unpacked.checkpoint.get("channel_values") or {}
+        cut = {
+            entry["channel"]: ManifestEntry.from_document(entry)
+            for entry in document.get("channels", ())
+            if "pieces" in entry and entry["channel"] in (BUNDLE, *channels)
+        }
+        if not cut:
+            return inline
+        key, size = key_of(document), sum(entry.size for entry in cut.values())
+        stored = await read_all_values(self._call, key, cut)
+        read = await self._call.io.offload(
+            size, load_values, self._call.codec, key, cut, unpacked, stored
+        )
+        return {**inline, **read}
+
+    async def unpacked(self, document: Document) -> Unpacked | None:
+        """A checkpoint with the channel values of its own document; None when it is gone."""
         checkpoint_id = document["checkpoint_id"]
         if checkpoint_id not in self._whole:
             await self._fetch(document)
         found = self._whole.pop(checkpoint_id, None)
         if found is None:
-            return {}
+            return None
         size = len(found["checkpoint"])
-        checkpoint: Mapping[str, Any] = await self._call.io.offload(
-            size, load_checkpoint, self._call.codec, found
-        )
-        return checkpoint
+        return await self._call.io.offload(size, load_checkpoint, self._call.codec, found)
 
     async def _fetch(self, document: Document) -> None:
         """Fetch the document of a checkpoint, and those of the next few ancestors.
@@ -265,17 +299,14 @@ class Walk:
         """Make sure that no part of a channel's history was removed.
 
         Raises:
-            MissingChannelValueError: The oldest checkpoint that was found counts updates
-                of a channel since a snapshot, but the parent it names is gone.
+            MissingChannelValueError: The oldest checkpoint that was found has a version of a
+                channel, so it was written before, but the parent it names is gone.
         """
-        parent_id = self._oldest.get("parent_checkpoint_id")
-        counted = native_metadata(self._oldest, COUNTERS)
-        lost = [channel for channel in self._remaining if channel in counted]
-        if not lost or not parent_id:
+        if not self._remaining or not self._oldest.get("parent_checkpoint_id"):
             return
-        # A channel that was never written is counted, too.
-        versions = (await self._chain.inline(self._oldest)).get("channel_versions") or {}
-        lost = [channel for channel in lost if channel in versions]
+        unpacked = await self._chain.unpacked(self._oldest)
+        versions = unpacked.checkpoint.get("channel_versions") if unpacked else None
+        lost = [channel for channel in self._remaining if channel in (versions or {})]
         if lost:
             before = f"before checkpoint {self._oldest['checkpoint_id']}"
             raise MissingChannelValueError(
@@ -288,18 +319,20 @@ class Walk:
         key = key_of(document)
         self.path.append(key)
         for entry in document.get("channels", ()):
-            if entry["channel"] in self._remaining:
+            # What is in pieces ends in the checkpoint's own document.
+            if entry["channel"] in self._remaining and "pieces" not in entry:
                 self._named[entry["channel"]] = (key, ManifestEntry.from_document(entry))
                 self._end(entry["channel"])
-        # What is counted since a snapshot further up is not stored here.
-        counted = native_metadata(document, COUNTERS)
-        return [channel for channel in self._remaining if channel not in counted]
+        # What is rebuilt from further up is not stored here.
+        rebuilt = delta_channels(document)
+        return [channel for channel in self._remaining if channel not in rebuilt]
 
     async def _look_inside(self, document: Document, channels: Sequence[str]) -> None:
-        inline = (await self._chain.inline(document)).get("channel_values") or {}
+        unpacked = await self._chain.unpacked(document)
+        values = await self._chain.values(document, channels, unpacked)
         for channel in channels:
-            if channel in inline:
-                self._seeds[channel] = inline[channel]
+            if channel in values:
+                self._seeds[channel] = values[channel]
                 self._end(channel)
 
     def _end(self, channel: str) -> None:
@@ -313,8 +346,7 @@ class Walk:
         if lost := wanted - stored.keys():
             stored |= await read_values(self._call, lost, fresh=True)
         for channel, (key, entry) in self._named.items():
-            if not all(one in stored for one in entry.keys(key)):
-                raise MissingChannelValueError(*key, [(entry.channel, entry.version)])
+            check_found(key, {channel: entry}, stored)
             self._seeds[channel] = await self._call.io.offload(
                 entry.size, load_value, self._call.codec, entry, key, stored
             )
@@ -349,9 +381,11 @@ async def _writes(
         values = await read_values(call, filter(None, map(referred, referring)), fresh=True)
         if missing := fill_writes(referring, values):
             raise MissingChannelValueError(*path[0], missing)
-        for document in sorted(found, key=write_order):
+        for document in found:
             writes[document["checkpoint_id"]].append(document)
-    return writes
+    return {
+        checkpoint_id: counting(of_one, filtered=True) for checkpoint_id, of_one in writes.items()
+    }
 
 
 def _writes_queries(path: Sequence[CheckpointKey], chain: Chain) -> list[Document]:

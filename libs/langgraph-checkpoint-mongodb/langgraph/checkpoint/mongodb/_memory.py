@@ -7,24 +7,31 @@ there (`_commit`).
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, NamedTuple
 
 from bson import ObjectId
 
+from langgraph.checkpoint.mongodb._bundle import Bundle
 from langgraph.checkpoint.mongodb._documents import (
     CheckpointKey,
     Document,
     ManifestEntry,
+    delta_channels,
     layout_of,
 )
+from langgraph.checkpoint.mongodb._forks import ForkSafeLock
+from langgraph.checkpoint.mongodb._growing import Growth
 from langgraph.checkpoint.mongodb._ttl import aware
+from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError
 
-__all__ = ["Memory", "Parent", "Planning"]
+__all__ = ["Life", "Memory", "Parent", "Planning"]
 
 _NAMESPACES = 1024
 _ENTRIES = 65536
@@ -44,6 +51,13 @@ class Parent:
         rekeyed: Which put gave its values other keys, None when none did.
         steps: How many steps back the last snapshots of its delta channels lie, by channel,
             as it says itself: a hint.
+        growths: How its values that grow are cut, by channel.
+        bundle: What its bundle of small values holds.
+        wrote: The channels that its step wrote.
+        recent: The values that are inline although they are not small.
+        inline: The channels whose values are inline, with their versions as text.
+        kept: Those inline values that were read for a graph that does not know their channels.
+        rebuilt: The delta channels that only its ancestors hold.
     """
 
     layout: int
@@ -53,6 +67,20 @@ class Parent:
     digests: Mapping[bytes, ManifestEntry] = field(default_factory=dict)
     rekeyed: ObjectId | None = None
     steps: Mapping[str, int] = field(default_factory=dict)
+    growths: Mapping[str, Growth] = field(default_factory=dict)
+    bundle: Bundle | None = None
+    wrote: frozenset[str] = frozenset()
+    recent: frozenset[str] = frozenset()
+    inline: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    rebuilt: frozenset[str] = frozenset()
+
+    def holds(self, channel: str, version: str) -> bool:
+        """Whether it holds the value of a channel at a version, so that it is carried over."""
+        entry = self.manifest.get(channel)
+        live = self.bundle.live if self.bundle else {}
+        held = entry.holds if entry else self.inline.get(channel, live.get(channel))
+        return held == version
 
     def steps_for(self, channels: Sequence[str]) -> int | None:
         """How many steps back the snapshots of channels lie; None if one is not known."""
@@ -65,15 +93,37 @@ class Parent:
 
         Raises:
             UnknownLayoutError: A newer release wrote it.
+            DamagedCheckpointError: Its manifest is not one that this library has written.
         """
-        entries = [ManifestEntry.from_document(entry) for entry in document.get("channels", ())]
+        try:
+            entries = [ManifestEntry.from_document(entry) for entry in document.get("channels", ())]
+        except DamagedCheckpointError as error:
+            raise DamagedCheckpointError(document.get("checkpoint_id", ""), error.what) from None
         manifest = {entry.channel: entry for entry in entries}
         return cls(
             layout_of(document),
             manifest,
             aware(document.get("created_at")),
             rekeyed=document.get("rekeyed"),
+            rebuilt=frozenset(delta_channels(document)),
         )
+
+
+class Life(NamedTuple):
+    """How long a checkpoint lives, and those that it relies on.
+
+    Attributes:
+        created_at: Its stamp; None for one that never expires.
+        callers: The checkpoints, one in each namespace above, that called its graph.
+    """
+
+    created_at: datetime | None
+    callers: tuple[CheckpointKey, ...] = ()
+
+    @classmethod
+    def of(cls, document: Document, callers: Iterable[CheckpointKey] = ()) -> Life:
+        """What a checkpoint's document tells."""
+        return cls(aware(document.get("created_at")), tuple(callers))
 
 
 class Planning:
@@ -88,18 +138,26 @@ class Planning:
 
     def __init__(self) -> None:
         self.done = threading.Event()
+        self.process = os.getpid()
         self.digests: Mapping[bytes, ManifestEntry] = {}
 
 
 class Memory:
-    """The newest checkpoint of each namespace, and the layout of each thread."""
+    """The newest checkpoint of each namespace, and the layout of each thread.
+
+    Attributes:
+        failed_copies: The claims of copies that failed here, for the next copy to take over.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.failed_copies: set[ObjectId] = set()
+        self._lock = ForkSafeLock()
         self._newest: OrderedDict[tuple[str, str], tuple[str, Parent]] = OrderedDict()
         self._entries = 0
         self._layouts: OrderedDict[str, int] = OrderedDict()
         self._planning: dict[CheckpointKey, Planning] = {}
+        self._lives: OrderedDict[CheckpointKey, Life] = OrderedDict()
+        self._expected: OrderedDict[CheckpointKey, tuple[CheckpointKey, list[str]]] = OrderedDict()
 
     @contextmanager
     def planning(self, key: CheckpointKey) -> Iterator[Planning]:
@@ -112,8 +170,9 @@ class Memory:
             self._planning.pop(key, None)
 
     def planned(self, key: CheckpointKey) -> Planning | None:
-        """The put of this checkpoint that is under way."""
-        return self._planning.get(key)
+        """The put of this checkpoint that is under way in this process."""
+        planning = self._planning.get(key)
+        return planning if planning and planning.process == os.getpid() else None
 
     def parent(self, key: CheckpointKey) -> Parent | None:
         """What is known of one checkpoint, None when it is not the newest one seen."""
@@ -134,6 +193,37 @@ class Memory:
                 self._drop(next(iter(self._newest)))
             self._note(key.thread_id, parent.layout)
 
+    def life(self, key: CheckpointKey) -> Life | None:
+        """How long a checkpoint lives; None when that is not known."""
+        with self._lock:
+            return self._lives.get(key)
+
+    def note_life(self, key: CheckpointKey, life: Life) -> None:
+        """Keep what was just written or read of a checkpoint's stamp."""
+        with self._lock:
+            self._lives[key] = life
+            self._lives.move_to_end(key)
+            while len(self._lives) > _NAMESPACES:
+                self._lives.popitem(last=False)
+
+    def expect(self, parent: CheckpointKey, child: CheckpointKey, channels: list[str]) -> None:
+        """Note that delta channels of a checkpoint that was read are rebuilt from its parent."""
+        with self._lock:
+            self._expected[parent] = (child, channels)
+            self._expected.move_to_end(parent)
+            while len(self._expected) > _NAMESPACES:
+                self._expected.popitem(last=False)
+
+    def expected(self, key: CheckpointKey) -> tuple[CheckpointKey, list[str]] | None:
+        """Which checkpoint that was read is rebuilt from another, and what of it."""
+        with self._lock:
+            return self._expected.get(key)
+
+    def met(self, key: CheckpointKey) -> None:
+        """Note that a checkpoint was found, or that nobody walks to it."""
+        with self._lock:
+            self._expected.pop(key, None)
+
     def layout(self, thread_id: str) -> int | None:
         """The layout of a thread, None when it is not known."""
         with self._lock:
@@ -148,6 +238,10 @@ class Memory:
         """Drop what is known of a thread that was deleted."""
         with self._lock:
             self._layouts.pop(thread_id, None)
+            for key in [known for known in self._lives if known.thread_id == thread_id]:
+                del self._lives[key]
+            for key in [known for known in self._expected if known.thread_id == thread_id]:
+                del self._expected[key]
             for namespace in [known for known in self._newest if known[0] == thread_id]:
                 self._drop(namespace)
 

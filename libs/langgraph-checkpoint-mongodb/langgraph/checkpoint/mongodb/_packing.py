@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from langgraph.checkpoint.base import Checkpoint
 
+from langgraph.checkpoint.mongodb._bundle import Bundle
 from langgraph.checkpoint.mongodb._codec import Codec, Typed
+from langgraph.checkpoint.mongodb._growing import Group, Growth
 
-__all__ = ["pack_checkpoint", "unpack_checkpoint"]
+__all__ = ["Unpacked", "pack_checkpoint", "unpack_checkpoint"]
 
 # Put before the serializer's type, so that a release that does not know the split
 # layout refuses the document ("Unknown serialization type") instead of showing a part.
@@ -45,19 +47,43 @@ class _Table(dict[Any, int]):
         return [self[item] for item in items]
 
 
-def pack_checkpoint(codec: Codec, checkpoint: Checkpoint, inline: Mapping[str, Any]) -> Typed:
+class Unpacked(NamedTuple):
+    """What a packed checkpoint holds.
+
+    Attributes:
+        checkpoint: The checkpoint with its inline channel values.
+        growths: How the values that grow are cut, by channel.
+        pairs: All pairs of its bundle, 0 without one.
+        dead: The channels of which its bundle has only pairs that do not count.
+    """
+
+    checkpoint: Checkpoint
+    growths: dict[str, Growth]
+    pairs: int
+    dead: list[str]
+
+
+def pack_checkpoint(
+    codec: Codec,
+    checkpoint: Checkpoint,
+    inline: Mapping[str, Any],
+    growths: Mapping[str, Growth] | None = None,
+    bundle: Bundle | None = None,
+) -> Typed:
     """Serialize a checkpoint with its inline channel values.
 
     Args:
         codec: The serializer.
         checkpoint: The checkpoint; its `channel_values` are left out.
         inline: The channel values that go with it.
+        growths: How the values that grow are cut, by channel.
+        bundle: What its bundle holds.
 
     Returns:
         The document's `type`, refused by releases that do not know the layout, and
         its `checkpoint` bytes: a list of the name table, the version table, channel
-        versions, versions seen, updated channels, inline values, and whatever else the
-        checkpoint has.
+        versions, versions seen, updated channels, inline values, whatever else the
+        checkpoint has, and, where there are such, the cut values and the bundle.
     """
     rest = {name: value for name, value in checkpoint.items() if name not in _ELSEWHERE}
     names, versions = _Table(), _Table()
@@ -76,8 +102,14 @@ def pack_checkpoint(codec: Codec, checkpoint: Checkpoint, inline: Mapping[str, A
         _ABSENT if updated is _ABSENT else updated and names.places(updated),
         [names.places(inline), list(inline.values())],
     ]
+    further: list[Any] = []
+    if growths or bundle:
+        growths = growths or {}
+        further.append([_cut(names[channel], growth) for channel, growth in growths.items()])
+    if bundle:
+        further.append([bundle.pairs, names.places(sorted(bundle.dead))])
     table = [_shortened(version) for version in versions]
-    type_, data = codec.dumps([list(names), table, *packed, rest])
+    type_, data = codec.dumps([list(names), table, *packed, rest, *further])
     return _TYPE_PREFIX + type_, data
 
 
@@ -85,7 +117,12 @@ _ABSENT = 0
 """Stands for a field that the checkpoint does not have, where None is a value."""
 
 
-def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Checkpoint:
+def _cut(place: int, growth: Growth) -> list[Any]:
+    groups = [[group.count, group.size, group.digest] for group in growth.groups]
+    return [place, growth.head, groups, growth.tail]
+
+
+def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Unpacked:
     """Read back a split checkpoint with its inline channel values.
 
     Args:
@@ -93,10 +130,11 @@ def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Checkpoint:
         document: The checkpoint document.
 
     Returns:
-        The checkpoint, without the channel values that the manifest names.
+        The checkpoint, without the channel values that the manifest names, and what is needed
+        to read those.
     """
     type_ = document["type"].removeprefix(_TYPE_PREFIX)
-    names, table, channel_versions, seen, updated, inline, checkpoint = codec.loads(
+    names, table, channel_versions, seen, updated, inline, checkpoint, *further = codec.loads(
         (type_, document["checkpoint"])
     )
     versions = [_restored(version) for version in table]
@@ -116,7 +154,13 @@ def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Checkpoint:
         checkpoint["updated_channels"] = updated and [*map(name_of, updated)]
     places, values = inline
     checkpoint["channel_values"] = dict(zip(map(name_of, places), values, strict=True))
-    return cast(Checkpoint, checkpoint)
+    growths = {
+        names[place]: Growth(head, tuple(Group(*group) for group in groups), tail)
+        for place, head, groups, tail in (further[0] if further else ())
+    }
+    pairs, dead = further[1] if len(further) > 1 else (0, [])
+    dead = [*map(name_of, dead)]
+    return Unpacked(cast(Checkpoint, checkpoint), growths, pairs, dead)
 
 
 def _shortened(key: Any) -> Any:

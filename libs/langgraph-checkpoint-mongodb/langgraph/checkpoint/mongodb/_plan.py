@@ -1,4 +1,4 @@
-"""Where each channel value of a checkpoint goes: inline, a document of its own, or nowhere.
+"""Where each channel value of a checkpoint goes: inline, documents of its own, or nowhere.
 
 Pure: the decision is made before the first write, from the checkpoint and from what
 its parent already holds.
@@ -6,19 +6,34 @@ its parent already holds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
+from langgraph.checkpoint.mongodb._bundle import BUNDLE, Bundle, bundle_pieces
 from langgraph.checkpoint.mongodb._codec import Codec, Typed, native_size
 from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
 from langgraph.checkpoint.mongodb._documents import (
+    COPY_CHANNEL,
+    WHOLE,
     ManifestEntry,
     value_version,
     version_text,
 )
+from langgraph.checkpoint.mongodb._growing import (
+    MAX_PIECES,
+    Cut,
+    Growth,
+    cut_value,
+    first_growth,
+    header_length,
+    slices,
+    tail_as_piece,
+)
+from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._parts import (
     LARGE_ITEM_BYTES,
     RESERVED_IN_PARTS,
@@ -26,13 +41,39 @@ from langgraph.checkpoint.mongodb._parts import (
     split_parts,
 )
 
-__all__ = ["INLINE_TOTAL_BYTES", "INLINE_VALUE_BYTES", "Plan", "Planner"]
+__all__ = [
+    "BUNDLED_INLINE_BYTES",
+    "INLINE_TOTAL_BYTES",
+    "INLINE_VALUE_BYTES",
+    "PIECES_VERSION",
+    "RECENT_TOTAL_BYTES",
+    "RECENT_VALUE_BYTES",
+    "TAILS_TOTAL_BYTES",
+    "Plan",
+    "Planner",
+]
 
 INLINE_VALUE_BYTES = 4 * 1024
-"""A value whose serialized form is larger is a document of its own."""
+"""A value whose serialized form is larger is stored outside of the checkpoint's document."""
 
 INLINE_TOTAL_BYTES = 64 * 1024
 """The inline values of one checkpoint take at most this together."""
+
+BUNDLED_INLINE_BYTES = 8 * 1024
+"""The same for a checkpoint that has a bundle: what more there is goes there."""
+
+RECENT_VALUE_BYTES = 16 * 1024
+"""A value that changes step after step stays inline up to this size: it would only cost the
+command that writes its document, and the next step writes another."""
+
+RECENT_TOTAL_BYTES = 32 * 1024
+"""The values that a step wrote and that stay inline as it did take at most this together."""
+
+PIECES_VERSION = ""
+"""The `version` of pieces where no document is whole: their numbers tell them apart."""
+
+TAILS_TOTAL_BYTES = 16 * 1024
+"""The tails of a checkpoint's growing values take at most this together."""
 
 
 @dataclass(slots=True)
@@ -41,8 +82,15 @@ class Plan:
 
     Attributes:
         inline: Values that lie in the checkpoint's own serialization.
-        written: Values to be written as documents: entry and serialized parts.
-        carried: Values that the parent already holds at the same version.
+        written: Values, or pieces of them, to be written as documents: entry and contents.
+        carried: Values, or pieces of them, that the parent already holds.
+        grown: The entries of values whose pieces are among both.
+        growths: How values that grow are cut, by channel.
+        bundle: What the bundle of small values holds.
+        recent: The values that are inline although they are not small.
+        unknown: Channels whose values the parent holds, inline or in its bundle, and which are
+            needed, but neither given nor at hand: to be read, and planned again.
+        sizes: Bytes of the values that are cut and changed, as they would be in one document.
         digests: The large items of reserved channels among `written`, by digest of their
             bytes: LangGraph stores the graph's input first as `__start__` and then, the
             same values again, as the channels it is for.
@@ -51,12 +99,28 @@ class Plan:
     inline: dict[str, Any] = field(default_factory=dict)
     written: list[tuple[ManifestEntry, list[Typed]]] = field(default_factory=list)
     carried: list[ManifestEntry] = field(default_factory=list)
+    grown: dict[str, ManifestEntry] = field(default_factory=dict)
+    growths: dict[str, Growth] = field(default_factory=dict)
+    bundle: Bundle | None = None
+    recent: set[str] = field(default_factory=set)
+    unknown: list[str] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
     digests: dict[bytes, ManifestEntry] = field(default_factory=dict)
 
     def manifest(self) -> dict[str, ManifestEntry]:
         """All values that lie in documents of their own, by channel."""
         entries = [*self.carried, *(entry for entry, _ in self.written)]
-        return {entry.channel: entry for entry in entries}
+        return {entry.channel: entry for entry in entries} | self.grown
+
+
+class _Small(NamedTuple):
+    """A value that may be inline: its size, at most, and whether the step wrote it."""
+
+    size: int
+    channel: str
+    value: Any
+    typed: Typed | None
+    written: bool
 
 
 class Planner:
@@ -65,16 +129,17 @@ class Planner:
     A value is carried over when the parent holds its channel at that very version and
     the step did not write the channel; also when the value itself is not given, since
     LangGraph leaves an unchanged `DeltaChannel` snapshot out of later checkpoints.
-    Otherwise it is stored anew, whatever `new_versions` says, unless the parent holds
-    the same bytes as an item of a reserved channel.
+    Otherwise it is stored anew, whatever `new_versions` says, but for those pieces of the
+    parent's value that it begins with, and unless the parent holds the same bytes as an item
+    of a reserved channel.
 
     Args:
         codec: The serializer.
         checkpoint: The checkpoint with its channel values.
         new_versions: The channels that this step wrote, with their versions.
-        held: The parent's manifest.
-        digests: Large items that the parent holds, by digest.
+        parent: What the parent holds.
         own: Channels whose values must have keys of this checkpoint alone.
+        salt: How often pieces got numbers that others have: they get other ones then.
     """
 
     def __init__(
@@ -82,72 +147,294 @@ class Planner:
         codec: Codec,
         checkpoint: Checkpoint,
         new_versions: ChannelVersions,
-        held: Mapping[str, ManifestEntry],
-        digests: Mapping[bytes, ManifestEntry],
+        parent: Parent,
         own: Collection[str] = (),
+        salt: int = 0,
     ) -> None:
         self._codec, self._checkpoint = codec, checkpoint
-        self._new_versions, self._held, self._digests = new_versions, held, digests
-        self._own = own
+        self._new_versions, self._parent = new_versions, parent
+        self._own, self._salt = own, salt
         self._versions = checkpoint.get("channel_versions") or {}
+        self._values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
+        self._cuts = codec.may_be_cut()
+        self._in_bundle: dict[str, str] = {}
+        self._recent: list[_Small] = []
         self._plan = Plan()
 
     def plan(self) -> Plan:
-        """Make the plan."""
-        values = self._checkpoint.get("channel_values") or {}
-        small: list[tuple[int, str, Any, Typed | None]] = []
-        for channel, value in values.items():
-            if channel not in self._new_versions and self._carry(channel):
+        """Make the plan.
+
+        Raises:
+            ValueError: A channel has a name that means something else in what is stored.
+        """
+        for channel in (self._versions.keys() | self._values.keys()) & _OTHER_MEANING:
+            raise ValueError(
+                f"Cannot store channel {channel!r}: this checkpointer uses the name for itself. "
+                "Give the state's key another name."
+            )
+        small: list[_Small] = []
+        for channel, value in self._values.items():
+            written = channel in self._new_versions
+            if not written and self._carry(channel):
                 continue
             size, typed = native_size(value), None
             if size is None:
-                typed = self._codec.dumps(value)
-                size = len(typed[1])
+                size, typed = self._serialized(channel, value)
             if size <= INLINE_VALUE_BYTES and self._may_be_inline(value, typed):
-                small.append((size, channel, value, typed))
+                small.append(_Small(size, channel, value, typed, written))
             else:
-                self._write(channel, value, typed)
+                self._place_large(_Small(size, channel, value, typed, written))
         for channel in self._versions:
-            if channel not in values:
-                self._carry(channel)
-        for channel, value, typed in self._inline(small):
-            self._write(channel, value, typed)
+            if channel not in self._values and not self._carry(channel):
+                self._keep(channel)
+        self._place_recent()
+        self._place_small(small)
+        self._bound_tails()
         return self._plan
+
+    def _serialized(self, channel: str, value: Any) -> tuple[int, Typed | None]:
+        """A value's size, and its serialization; that is in clear for what may be cut."""
+        cuttable = type(value) in (list, dict) and channel not in RESERVED_IN_PARTS
+        if self._codec.encrypts() and self._cuts and cuttable:
+            data = self._codec.dumps_in_clear(value)
+            if data:
+                return len(data), (_IN_CLEAR, data)
+        typed = self._codec.dumps(value)
+        return len(typed[1]), typed
 
     def _may_be_inline(self, value: Any, typed: Typed | None) -> bool:
         if isinstance(value, DeltaSnapshot):
             return False
-        return typed is None or self._codec.is_native(typed)
+        return typed is None or typed[0] == _IN_CLEAR or self._codec.is_native(typed)
+
+    def _text(self, channel: str) -> str:
+        return version_text(self._versions.get(channel))
 
     def _carry(self, channel: str) -> bool:
-        entry, version = self._held.get(channel), self._versions.get(channel)
-        if entry is None or version is None or entry.holds != version_text(version):
-            return False
-        self._plan.carried.append(entry)
-        return True
-
-    def _inline(
-        self, small: list[tuple[int, str, Any, Typed | None]]
-    ) -> list[tuple[str, Any, Typed | None]]:
-        """Put small values inline, the smallest first; return those beyond the total."""
-        if sum(size for size, *_ in small) > INLINE_TOTAL_BYTES:
-            small = sorted(small, key=lambda item: item[:2])
-        room = INLINE_TOTAL_BYTES
-        beyond = []
-        for size, channel, value, typed in small:
-            room -= size
-            if room < 0:
-                beyond.append((channel, value, typed))
-            else:
-                self._plan.inline[channel] = value
-        return beyond
-
-    def _write(self, channel: str, value: Any, typed: Typed | None) -> None:
-        typed = typed or self._codec.dumps(value)
         version = self._versions.get(channel)
-        text = version_text(version)
-        if self._digests and len(typed[1]) > LARGE_ITEM_BYTES:
-            stored = self._digests.get(digest(typed))
+        if version is None:
+            return False
+        text, bundle = version_text(version), self._parent.bundle
+        entry = self._parent.manifest.get(channel)
+        growth = self._parent.growths.get(channel)
+        if entry is not None and entry.holds == text and (growth or entry.pieces is None):
+            self._plan.carried.append(entry)
+            if growth is not None:
+                self._plan.growths[channel] = growth
+            return True
+        if entry is None and bundle is not None and bundle.live.get(channel) == text:
+            self._in_bundle[channel] = text
+            return True
+        return False
+
+    def _keep(self, channel: str) -> None:
+        """Keep an inline value of a channel that this graph does not know.
+
+        A channel that a graph emptied has another version than its parent.
+        """
+        if self._parent.inline.get(channel) != self._text(channel) or (
+            channel in self._new_versions
+        ):
+            return
+        if channel in self._parent.kept:
+            self._plan.inline[channel] = self._parent.kept[channel]
+        else:
+            self._plan.unknown.append(channel)
+
+    # ------------------------------------------------------------ small values
+
+    def _place_recent(self) -> None:
+        """Keep values inline that change with every step, as far as there is room."""
+        room = RECENT_TOTAL_BYTES
+        for one in self._recent:
+            room -= one.size
+            if room < 0:
+                self._write(one)
+            else:
+                self._plan.inline[one.channel] = one.value
+                self._plan.recent.add(one.channel)
+
+    def _place_small(self, small: list[_Small]) -> None:
+        """Put small values inline; those beyond the total into a bundle, or into documents."""
+        parent, moved = self._parent.bundle, list[_Small]()
+        most = INLINE_TOTAL_BYTES if parent is None else BUNDLED_INLINE_BYTES
+        if sum(one.size for one in small) > most:
+            inline, moved = self._beyond(small)
+        else:
+            inline = small
+        self._plan.inline |= {one.channel: one.value for one in inline}
+        if self._cuts and (moved or self._in_bundle):
+            self._place_bundle(moved)
+        else:
+            for one in moved:
+                self._write(one)
+
+    def _beyond(self, small: list[_Small]) -> tuple[list[_Small], list[_Small]]:
+        """Choose what stays inline, and what does not.
+
+        With a bundle, what the step did not write goes, for good; what it did write may soon
+        be written again. Without one, since each would be a document, the largest go.
+        """
+        if self._cuts:
+            written = [one for one in small if one.written]
+            if sum(one.size for one in written) > RECENT_TOTAL_BYTES:
+                return [], small
+            return written, [one for one in small if not one.written]
+        room, inline, moved = INLINE_TOTAL_BYTES, list[_Small](), list[_Small]()
+        for one in sorted(small, key=lambda one: (one.size, one.channel)):
+            room -= one.size
+            (inline if room >= 0 else moved).append(one)
+        return inline, moved
+
+    def _place_bundle(self, moved: list[_Small]) -> None:
+        """Carry the parent's bundle over, values added; anew, if much in it does not count."""
+        parent, entry = self._parent.bundle, self._parent.manifest.get(BUNDLE)
+        kept: tuple[int, ...] = ()
+        if parent is not None and entry is not None and entry.pieces is not None:
+            kept = entry.pieces
+        bundle = self._bundle(parent if kept else None, moved)
+        if kept and (bundle.is_mostly_dead or len(kept) > MAX_PIECES):
+            moved, kept = [*moved, *self._unbundled()], ()
+            bundle = self._bundle(None, moved)
+        values = [(one.size, one.channel, one.value) for one in moved]
+        pieces = list(bundle_pieces(self._codec, values))
+        if not all(pieces):
+            # What can be serialized alone, but not in a dict, as one that is nested too deep.
+            for one in moved:
+                self._write(one)
+            if not kept:
+                return
+            pieces, bundle = [], self._bundle(parent, [])
+        self._plan.bundle = bundle
+        first = ManifestEntry(BUNDLE, PIECES_VERSION, 0, pieces=()) if entry is None else entry
+        self._add_pieces(first, kept, [self._codec.seal(piece) for piece in pieces])
+
+    def _bundle(self, before: Bundle | None, added: Iterable[_Small]) -> Bundle:
+        """What the bundle holds when values are added to the one before."""
+        new = {one.channel: self._text(one.channel) for one in added}
+        if before is None:
+            return Bundle(len(new), new)
+        live = self._in_bundle | new
+        return Bundle(before.pairs + len(new), live, (before.names | new.keys()) - live.keys())
+
+    def _unbundled(self) -> list[_Small]:
+        """The values of the parent's bundle that count; those not at hand are to be read."""
+        at_hand = {**self._parent.kept, **self._values}
+        self._plan.unknown += [name for name in self._in_bundle if name not in at_hand]
+        # Their sizes were checked when they came to lie there.
+        return [
+            _Small(INLINE_VALUE_BYTES, channel, at_hand[channel], None, written=False)
+            for channel in self._in_bundle
+            if channel in at_hand
+        ]
+
+    # ------------------------------------------------------------ large values
+
+    def _place_large(self, one: _Small) -> None:
+        channel, data = one.channel, self._cuttable(one)
+        if not data:
+            if self._is_recent(one):
+                self._recent.append(one)
+            else:
+                self._write(one)
+            return
+        before, entry = self._parent.growths.get(channel), self._parent.manifest.get(channel)
+        cut = cut_value(data, before) if before and entry and self._parent.stored else None
+        if cut is not None and entry is not None:
+            self._place_cut(channel, cut, entry)
+        elif self._is_recent(one, replaced=before is not None):
+            self._recent.append(one)
+        else:
+            self._write(one)
+
+    def _cuttable(self, one: _Small) -> bytes:
+        """The serialization of a list or dict, in the form that LangGraph gives it; else empty."""
+        type_, data = one.typed or ("", b"")
+        cuttable = (
+            self._cuts
+            and type_ in ("msgpack", _IN_CLEAR)
+            and one.channel not in RESERVED_IN_PARTS
+            and header_length(data) > 0
+        )
+        return data if cuttable else b""
+
+    def _is_recent(self, one: _Small, *, replaced: bool = True) -> bool:
+        """Whether a value changes with every step: it did with this and the one before.
+
+        Args:
+            one: The value.
+            replaced: Whether another value was there, from which it has not grown.
+        """
+        if one.size > RECENT_VALUE_BYTES or not self._may_be_inline(one.value, one.typed):
+            return False
+        if one.channel in RESERVED_IN_PARTS:
+            return True  # It is there for one step.
+        parent = self._parent
+        if not one.written or one.channel not in parent.wrote:
+            return False
+        return replaced or one.channel in parent.recent or not self._cuttable(one)
+
+    def _place_cut(self, channel: str, cut: Cut, entry: ManifestEntry) -> None:
+        self._plan.growths[channel] = cut.growth
+        self._plan.sizes[channel] = cut.growth.size
+        entry = replace(entry, channel_version=self._text(channel))
+        numbers = (WHOLE,) if entry.pieces is None else entry.pieces
+        new = [self._codec.seal(piece) for piece in cut.pieces]
+        self._add_pieces(entry, numbers[: cut.kept], new)
+
+    def _add_pieces(self, entry: ManifestEntry, kept: Sequence[int], new: Sequence[Typed]) -> None:
+        """Name pieces that the parent holds, and new ones."""
+        numbers = self._numbers(entry, new)
+        # By the share of the pieces: only a listing's pages are made by it.
+        size = entry.size * len(kept) // max(len(entry.pieces or (WHOLE,)), 1)
+        written = sum(len(data) for _, data in new)
+        if kept:
+            self._plan.carried.append(replace(entry, size=size, pieces=tuple(kept)))
+        if new:
+            self._plan.written.append((replace(entry, size=written, pieces=numbers), [*new]))
+        if kept or new:
+            self._plan.grown[entry.channel] = replace(
+                entry, size=size + written, pieces=(*kept, *numbers)
+            )
+
+    def _numbers(self, entry: ManifestEntry, pieces: Iterable[Typed]) -> tuple[int, ...]:
+        """Numbers for new pieces: two checkpoints, or two contents, never meet on one."""
+        context = f"{self._checkpoint['id']} {entry.channel} {self._salt}".encode()
+        numbers: list[int] = []
+        for place, (_, data) in enumerate(pieces):
+            hashed = hashlib.sha256(b"%b %d " % (context, place))
+            hashed.update(data)
+            numbers.append(int.from_bytes(hashed.digest()[:4], "little") >> 1 or 1)
+        return tuple(numbers)
+
+    def _bound_tails(self) -> None:
+        """Make pieces of the longest tails, if all tails together are too long."""
+        growths = self._plan.growths
+        room = TAILS_TOTAL_BYTES - sum(len(growth.tail) for growth in growths.values())
+        if room >= 0:
+            return
+        entries = self._plan.manifest()
+        for channel in sorted(growths, key=lambda one: -len(growths[one].tail)):
+            if room >= 0:
+                return
+            tail, entry = growths[channel].tail, entries[channel]
+            room += len(tail)
+            growths[channel] = tail_as_piece(growths[channel])
+            self._plan.carried = [one for one in self._plan.carried if one.channel != channel]
+            numbers = (WHOLE,) if entry.pieces is None else entry.pieces
+            self._add_pieces(entry, numbers, [self._codec.seal(tail)])
+
+    def _write(self, one: _Small) -> None:
+        channel, value, typed = one.channel, one.value, one.typed
+        data = self._cuttable(one)
+        if data and self._codec.encrypts():
+            self._write_pieces(channel, data)
+            return
+        if typed is None or typed[0] == _IN_CLEAR:
+            typed = self._codec.dumps(value)
+        text = self._text(channel)
+        if self._parent.digests and len(typed[1]) > LARGE_ITEM_BYTES:
+            stored = self._parent.digests.get(digest(typed))
             if stored is not None and not isinstance(value, DeltaSnapshot):
                 self._plan.carried.append(
                     replace(
@@ -161,20 +448,40 @@ class Planner:
         parts = None
         if channel in RESERVED_IN_PARTS:
             parts = split_parts(self._codec, value, typed)
-        # A value that this step did not write has been stored before, perhaps, under the
-        # shared key, for checkpoints that are just being removed.
-        own = channel in self._own or channel not in self._new_versions
-        key = value_version(version, self._checkpoint["id"], own=own)
-        entry = ManifestEntry(
-            channel=channel,
-            version=key,
+        entry = replace(
+            self._new_entry(channel),
             size=sum(len(data) for _, data in parts or [typed]),
-            channel_version=None if key == text else text,
             parts=None if parts is None else len(parts),
             snapshot=isinstance(value, DeltaSnapshot),
         )
         self._plan.written.append((entry, parts or [typed]))
+        if data:
+            self._plan.growths[channel] = first_growth(data)
         for number, part in enumerate(parts or ()):
             if len(part[1]) > LARGE_ITEM_BYTES:
                 item = replace(entry, parts=None, stored_part=number, size=len(part[1]))
                 self._plan.digests[digest(part)] = item
+
+    def _write_pieces(self, channel: str, data: bytes) -> None:
+        """Write a value in pieces at once: with its header its encryption could not be cut."""
+        body = data[header_length(data) :]
+        pieces = [bytes(piece) for piece in slices(body)] or [body]
+        self._plan.growths[channel] = growth = first_growth(data, pieces)
+        self._plan.sizes[channel] = growth.size
+        text = self._text(channel)
+        entry = ManifestEntry(channel, PIECES_VERSION, 0, channel_version=text, pieces=())
+        self._add_pieces(entry, (), [self._codec.seal(piece) for piece in pieces])
+
+    def _new_entry(self, channel: str) -> ManifestEntry:
+        version, text = self._versions.get(channel), self._text(channel)
+        # A value that this step did not write has been stored before, perhaps, under the
+        # shared key, for checkpoints that are just being removed.
+        own = channel in self._own or channel not in self._new_versions
+        key = value_version(version, self._checkpoint["id"], own=own)
+        return ManifestEntry(channel, key, 0, channel_version=None if key == text else text)
+
+
+_OTHER_MEANING = frozenset({BUNDLE, COPY_CHANNEL})
+
+_IN_CLEAR = "in clear"
+"""The type, here only, of a serialization that is yet to be encrypted."""

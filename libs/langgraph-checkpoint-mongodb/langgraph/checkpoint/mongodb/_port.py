@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from pymongo.operations import IndexModel
@@ -37,10 +38,17 @@ class Update(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """What a bulk of updates did."""
+    """What a bulk of updates did.
+
+    Attributes:
+        inserted: How many documents it inserted.
+        stopped: Whether a required one was not there.
+        missed: How many others found nothing to update.
+    """
 
     inserted: int
     stopped: bool = False
+    missed: int = 0
 
 
 class Port(Protocol):
@@ -71,6 +79,21 @@ class Port(Protocol):
         """
         ...
 
+    async def find_within(
+        self,
+        role: Role,
+        query: Document,
+        *,
+        sort: Sequence[tuple[str, int]],
+        most_bytes: int,
+    ) -> tuple[list[Document], bool]:
+        """Read documents until their `value`s are larger than a bound.
+
+        Returns:
+            The first documents in order, and whether these are all.
+        """
+        ...
+
     async def newest(
         self, query: Document, sort: Sequence[tuple[str, int]], *, fresh: bool = False
     ) -> tuple[Document, list[Document] | None] | None:
@@ -91,15 +114,15 @@ class Port(Protocol):
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         """Insert documents; return the places of those whose key was already taken.
 
-        They may go together with those of other calls, and be sent twice; each gets an `_id`.
+        They may go together with those of other calls, and be sent twice; each gets an `_id`
+        of the server's time.
         """
         ...
 
     async def update(self, role: Role, updates: Sequence[Update]) -> Updated:
         """Apply updates in their order, in one command where that can be.
 
-        Returns:
-            How many documents were inserted, and whether a required one was not there.
+        What there is of them after a required one that was not there is left out.
         """
         ...
 
@@ -113,6 +136,10 @@ class Port(Protocol):
 
     async def aggregate(self, role: Role, pipeline: Sequence[Document]) -> list[Document]:
         """Run an aggregation on the primary and read its result to the end."""
+        ...
+
+    async def now(self) -> datetime:
+        """The server's time, in milliseconds; it is asked for now and then."""
         ...
 
     async def indexes(self, role: Role) -> dict[str, Document]:

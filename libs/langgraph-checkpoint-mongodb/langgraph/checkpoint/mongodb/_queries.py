@@ -11,7 +11,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, get_checkpoint_id
 
 from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ValueKey
+from langgraph.checkpoint.mongodb._compat import COUNTERS
+from langgraph.checkpoint.mongodb._documents import UNCOUNTED, CheckpointKey, Document, ValueKey
 
 __all__ = [
     "ALL_FIELDS",
@@ -22,6 +23,7 @@ __all__ = [
     "ListQuery",
     "Resume",
     "any_of",
+    "callers_of",
     "checked",
     "config_of",
     "list_query",
@@ -48,6 +50,8 @@ PARENT_FIELDS: Document = {
     "channels": 1,
     "created_at": 1,
     "rekeyed": 1,
+    UNCOUNTED: 1,
+    f"metadata.{COUNTERS}": 1,
 }
 
 
@@ -97,6 +101,17 @@ def writes_key(config: RunnableConfig, task_id: str, task_path: str) -> Checkpoi
     checked(task_id, "task_id")
     checked(task_path, "task_path")
     return CheckpointKey(thread_id, checkpoint_ns, checked(checkpoint_id, "checkpoint_id"))
+
+
+def callers_of(key: CheckpointKey, parents: object) -> list[CheckpointKey]:
+    """The checkpoints that called the graph of another, by its metadata's `parents`."""
+    if not isinstance(parents, Mapping):
+        return []
+    return [
+        CheckpointKey(key.thread_id, checkpoint_ns, checkpoint_id)
+        for checkpoint_ns, checkpoint_id in parents.items()
+        if isinstance(checkpoint_id, str) and checkpoint_ns != key.checkpoint_ns
+    ]
 
 
 def config_of(key: CheckpointKey) -> RunnableConfig:
@@ -179,7 +194,7 @@ def _check_filter(metadata: Mapping[Any, Any], *, nested: bool = False) -> None:
     for key, value in metadata.items():
         text = isinstance(key, str)
         if (text and key.startswith("$")) or not (text or nested):
-            raise ValueError(f"Invalid filter key {key!r}: MongoDB operators are not allowed.")
+            raise ValueError(f"Invalid filter key {key!r}: MongoDB operator keys are not allowed.")
         if isinstance(value, Mapping):
             _check_filter(value, nested=True)
 
@@ -243,23 +258,28 @@ def value_queries(keys: Iterable[ValueKey], most: int = 1000) -> list[Document]:
 
 
 def _clauses(keys: Iterable[ValueKey]) -> list[Document]:
-    """Exactly these documents of one namespace, grouped by what groups best."""
+    """Exactly these documents of one namespace, grouped by what groups best.
+
+    Pieces lie under the version of the document without `part` that they follow: those that
+    others wrote are not asked for, and not deleted, with it.
+    """
+    parts: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
+    for key in sorted(keys, key=lambda key: (*key[:4], key.part is not None, key.part or 0)):
+        parts[key.channel, key.version].append(key.part)
     by_channel: defaultdict[str, list[Any]] = defaultdict(list)
     by_version: defaultdict[str, list[Any]] = defaultdict(list)
-    parts: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
-    for key in sorted(keys, key=lambda key: (*key[:4], key.part or 0)):
-        if key.part is not None:
-            parts[key.channel, key.version].append(key.part)
-        else:
-            by_channel[key.channel].append(key.version)
-            by_version[key.version].append(key.channel)
+    for (channel, version), numbers in parts.items():
+        if numbers == [None]:
+            by_channel[channel].append(version)
+            by_version[version].append(channel)
     if len(by_channel) <= len(by_version):
         whole = [{"channel": one, "version": _one_of(many)} for one, many in by_channel.items()]
     else:
         whole = [{"channel": _one_of(many), "version": one} for one, many in by_version.items()]
-    return whole + [
+    return [{**clause, "part": None} for clause in whole] + [
         {"channel": channel, "version": version, "part": _one_of(numbers)}
         for (channel, version), numbers in parts.items()
+        if numbers != [None]
     ]
 
 

@@ -3,35 +3,44 @@
 Other processes put checkpoints into the same threads meanwhile. Checkpoints that are to
 go are first marked `doomed`: a put that builds on one of them notices (`_commit`).
 Then the thread is read again; what checkpoints that came in between still need is
-spared, and only the rest is deleted: checkpoints first, then writes, then values. Every
-step can be repeated after a crash.
+spared, and only the rest is deleted, as far as it is still marked: checkpoints first, then
+writes, then values. Every step can be repeated after a crash, and no two need be close in
+time: a put takes the marks of a removal off that failed, or is suspended.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-from bson import ObjectId
-
-from langgraph.checkpoint.mongodb._commit import DOOMED, RETAINED, long_ago
-from langgraph.checkpoint.mongodb._documents import VALUE_KEY, CheckpointKey, Document, ValueKey
+from langgraph.checkpoint.mongodb._clock import object_id
+from langgraph.checkpoint.mongodb._commit import DOOMED, REKEYED, RETAINED
+from langgraph.checkpoint.mongodb._documents import (
+    COPY_CHANNEL,
+    VALUE_KEY,
+    CheckpointKey,
+    Document,
+    ValueKey,
+)
 from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Call, Role
 from langgraph.checkpoint.mongodb._queries import KEY_FIELDS, checked, value_queries
 from langgraph.checkpoint.mongodb._reading import key_of
+from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 
 __all__ = ["delete_for_runs", "delete_thread", "prune"]
 
 logger = logging.getLogger(__name__)
 
-# A running graph can write into a thread as fast as it is deleted.
+# A running graph can write into a thread as fast as it is deleted, or build on what is pruned.
 _PASSES = 20
 
 _NAMES_PER_QUERY = 1000
 
-_STRATEGIES = ("keep_latest", "delete")
+# The last is what LangGraph's server calls the second.
+_STRATEGIES = ("keep_latest", "delete", "delete_all")
 
 
 async def delete_thread(call: Call, thread_id: str) -> None:
@@ -67,19 +76,21 @@ async def _delete_checkpoints(call: Call, query: Document) -> int:
     return deleted
 
 
-async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last: int) -> None:
+async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last: Any) -> None:
     """Remove old checkpoints; see `MongoDBSaver.prune`."""
     if strategy not in _STRATEGIES:
         raise ValueError(
             f"Unknown strategy {strategy!r}: expected one of {', '.join(_STRATEGIES)}."
         )
-    if keep_last < 1:
-        raise ValueError(f"Invalid keep_last {keep_last!r}: expected 1 or more.")
-    for thread_id in _identifiers(thread_ids, "thread_id"):
-        if strategy == "delete":
+    if isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1:
+        raise ValueError(f"Invalid keep_last {keep_last!r}: expected a whole number from 1 on.")
+    ids = _identifiers(thread_ids, "thread_id")
+    if strategy != "keep_latest":
+        for thread_id in ids:
             await delete_thread(call, thread_id)
-        else:
-            await _remove(call, thread_id, lambda graph: graph.keys() - graph.newest(keep_last))
+        return
+    newest = dict.fromkeys(ids, lambda graph: graph.keys() - graph.to_keep(keep_last))
+    await _remove_from(call, newest)
 
 
 async def delete_for_runs(call: Call, run_ids: Sequence[str]) -> None:
@@ -89,12 +100,30 @@ async def delete_for_runs(call: Call, run_ids: Sequence[str]) -> None:
     for at in range(0, len(ids), _NAMES_PER_QUERY):
         for key in await _of_runs(call, ids[at : at + _NAMES_PER_QUERY]):
             threads[key.thread_id].add(key)
-    for thread_id, keys in threads.items():
-        await _remove(call, thread_id, _only(keys))
+    await _remove_from(call, {thread_id: _only(keys) for thread_id, keys in threads.items()})
+
+
+async def _remove_from(
+    call: Call, chosen: Mapping[str, Callable[[Graph], set[CheckpointKey]]]
+) -> None:
+    """Remove chosen checkpoints of threads.
+
+    Raises:
+        UnknownLayoutError: A newer release wrote to some of them; the others are done.
+    """
+    unknown: UnknownLayoutError | None = None
+    for thread_id, choose in chosen.items():
+        try:
+            await _remove(call, thread_id, choose)
+        except UnknownLayoutError as error:
+            unknown = unknown or error
+    if unknown:
+        raise unknown
 
 
 def _only(keys: set[CheckpointKey]) -> Callable[[Graph], set[CheckpointKey]]:
-    return lambda graph: graph.keys() & keys
+    # What subgraphs did for them goes, too, though another run resumed it.
+    return lambda graph: graph.with_calls(graph.keys() & keys)
 
 
 async def _of_runs(call: Call, run_ids: Sequence[str]) -> set[CheckpointKey]:
@@ -123,28 +152,60 @@ async def _remove(
 
     Those from which a delta channel of others is rebuilt are only hidden from readers.
     """
-    before = await Graph.read(call, thread_id)
-    chosen = (choose(before) | before.retained()) - before.under_way()
-    doomed = chosen - before.with_called(before.keys() - chosen)
-    token = ObjectId()
-    await _mark(call, doomed, {"$addToSet": {DOOMED: token}})
-    after = await Graph.read(call, thread_id) if doomed else before
-    kept = after.with_called(after.keys() - doomed)
+    graph = await Graph.read(call, thread_id)
+    chosen, unproven = choose(graph), graph.unproven()
+    for _ in range(_PASSES):
+        graph, contested = await _remove_once(call, graph, chosen)
+        if not contested:
+            break
+        chosen -= unproven  # One that is contested was not left by a crash.
+    else:
+        logger.debug("Thread %r: its old checkpoints are built on all the time.", thread_id)
+    await _collect_garbage(call, graph)
+
+
+async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) -> tuple[Graph, bool]:
+    """Remove chosen checkpoints, but for those that a put contests meanwhile.
+
+    Returns:
+        The thread as it is afterwards, or was just before, and whether something is left.
+    """
+    chosen = (chosen & before.keys() | before.retained()) - before.under_way()
+    doomed = chosen
+    token = object_id(await call.io.now())
+    await _mark(call, doomed, {}, {"$addToSet": {DOOMED: token}})
+    after = await Graph.read(call, before.thread_id) if doomed else before
+    # What a crash seemed to have left may have been proven before it was marked.
+    proven = before.unproven() - after.unproven()
+    kept = after.keys() - (doomed - proven)
     retained = (await after.ancestors_of(kept) & doomed) - kept
-    await _mark(call, doomed & kept, {"$pull": {DOOMED: token}})
-    await _mark(call, retained, {"$pull": {DOOMED: token}, "$set": {RETAINED: True}})
+    # A put that contested a mark relies on what had it.
+    marked: Document = {DOOMED: token}
+    # Another that removes, and loses its marks by this, looks again.
+    unmarked: Document = {"$unset": {DOOMED: ""}}
+    await _mark(call, doomed & kept, marked, unmarked)
+    await _mark(call, retained, marked, {**unmarked, "$set": {RETAINED: True}})
     gone = doomed - kept - retained
-    named = before.named_values(gone)
+    checkpoints = await _delete(call, "checkpoints", key_queries(gone), marked)
+    contested = checkpoints < len(gone)
+    if contested:
+        after = await Graph.read(call, before.thread_id)
+        # Some may have been gone before, removed by another.
+        contested = not gone.isdisjoint(after.keys())
+        gone -= after.keys()
+    # A put that was suspended writes its unproven checkpoint anew, with the same values: what is
+    # of such a one is left to the collection of garbage, which puts notice.
+    seen = gone - before.unproven()
+    named = before.named_values(seen)
     still_named = after.named_values(after.keys() - gone)
-    checkpoints = await _delete(call, "checkpoints", key_queries(gone))
-    writes = await _delete(call, "writes", key_queries(gone))
+    writes = await _delete(call, "writes", key_queries(seen))
     values = await _delete(call, "values", _value_queries(named - still_named))
     logger.debug(
         "Thread %r: removed %d of %d checkpoints, %d pending writes, %d channel values; "
         "%d checkpoints are kept for delta channels alone.",
-        *(thread_id, checkpoints, len(before.keys()), writes, values, len(retained)),
+        *(before.thread_id, checkpoints, len(before.keys()), writes, values, len(retained)),
     )
-    await _collect_garbage(call, thread_id, after.keys(), still_named)
+    return after.without(gone), contested
 
 
 def _identifiers(values: Sequence[str], name: str) -> list[str]:
@@ -153,13 +214,16 @@ def _identifiers(values: Sequence[str], name: str) -> list[str]:
     return list(dict.fromkeys(checked(value, name) for value in values))
 
 
-async def _mark(call: Call, keys: set[CheckpointKey], update: Document) -> None:
+async def _mark(call: Call, keys: set[CheckpointKey], narrowed: Document, update: Document) -> None:
     for query in key_queries(keys):
-        await call.io.update_many("checkpoints", query, update)
+        await call.io.update_many("checkpoints", {**query, **narrowed}, update)
 
 
-async def _delete(call: Call, role: Role, queries: Iterable[Document]) -> int:
-    return sum([await call.io.delete(role, query) for query in queries])
+async def _delete(
+    call: Call, role: Role, queries: Iterable[Document], narrowed: Document | None = None
+) -> int:
+    narrowed = narrowed or {}
+    return sum([await call.io.delete(role, {**query, **narrowed}) for query in queries])
 
 
 def _value_queries(keys: Iterable[ValueKey]) -> list[Document]:
@@ -172,21 +236,75 @@ def _value_queries(keys: Iterable[ValueKey]) -> list[Document]:
     ]
 
 
-async def _collect_garbage(
-    call: Call, thread_id: str, keys: set[CheckpointKey], named: set[ValueKey]
-) -> None:
+async def _collect_garbage(call: Call, graph: Graph) -> None:
     """Delete values and writes that no checkpoint has named for a long time.
 
     Young ones may be about to be named: a put writes them before its checkpoint.
+
+    Args:
+        call: What the call works with.
+        graph: The thread as it was read just before.
     """
-    values = {ValueKey.of(one) for one in await _distinct(call, "values", thread_id, VALUE_KEY)}
-    names = CheckpointKey._fields
-    writes = {key_of(one) for one in await _distinct(call, "writes", thread_id, names)}
-    old = {"_id": {"$lt": long_ago()}}
-    unnamed = [{**query, **old} for query in _value_queries(values - named)]
-    orphans = [{**query, **old} for query in key_queries(writes - keys)]
-    if deleted := await _delete(call, "values", unnamed) + await _delete(call, "writes", orphans):
-        logger.debug("Thread %r: deleted %d documents left by a crash.", thread_id, deleted)
+    found = await _distinct(call, "values", graph.thread_id, VALUE_KEY)
+    values = {ValueKey.of(one) for one in found} - graph.named_values(graph.keys())
+    if any(key.channel == COPY_CHANNEL for key in values):
+        values = set()  # A copy names them at its end, or is to be repeated.
+    found = await _distinct(call, "writes", graph.thread_id, CheckpointKey._fields)
+    writes = {key_of(one) for one in found} - graph.keys()
+    old: Document = {"_id": {"$lt": graph.long_ago}}
+    unnamed = {
+        ValueKey.of(one)
+        for one in await _those(call, "values", _value_queries(values), old, VALUE_KEY)
+    }
+    orphans = {
+        key_of(one)
+        for one in await _those(call, "writes", key_queries(writes), old, CheckpointKey._fields)
+    }
+    if unnamed or orphans:
+        await _sweep(call, graph.thread_id, unnamed, orphans, old)
+
+
+async def _those(
+    call: Call, role: Role, queries: Iterable[Document], narrowed: Document, names: Sequence[str]
+) -> list[Document]:
+    """The keys of documents."""
+    fields: Document = {"_id": 0, **dict.fromkeys(names, 1)}
+    return [
+        document
+        for query in queries
+        for document in await call.io.find(role, {**query, **narrowed}, fields, fresh=True)
+    ]
+
+
+async def _sweep(
+    call: Call,
+    thread_id: str,
+    unnamed: set[ValueKey],
+    orphans: set[CheckpointKey],
+    old: Document,
+) -> None:
+    """Delete old values and writes that no checkpoint names.
+
+    A process that was suspended may wake up just now and name the values. If it does so before
+    the thread is read again, they are spared. If later, it finds its parent changed, or them
+    marked, and writes them again.
+    """
+    token = object_id(await call.io.now())
+    if unnamed:
+        for query in _value_queries(unnamed):
+            await call.io.update_many("values", query, {"$addToSet": {DOOMED: token}})
+        changed: Document = {"$set": {REKEYED: token}}
+        await call.io.update_many("checkpoints", {"thread_id": thread_id}, changed)
+    after = await Graph.read(call, thread_id)
+    named = after.named_values(after.keys())
+    for query in _value_queries(unnamed & named):
+        await call.io.update_many("values", query, {"$unset": {DOOMED: ""}})
+    values = await _delete(call, "values", _value_queries(unnamed - named), {DOOMED: token})
+    writes = await _delete(call, "writes", key_queries(orphans - after.keys()), old)
+    logger.debug(
+        "Thread %r: deleted %d channel values and %d pending writes that a crash left.",
+        *(thread_id, values, writes),
+    )
 
 
 async def _distinct(call: Call, role: Role, thread_id: str, names: Sequence[str]) -> list[Document]:

@@ -26,6 +26,8 @@ Keys = tuple[tuple[str, int], ...]
 _CHECKPOINT_KEYS: Keys = (("thread_id", 1), ("checkpoint_ns", 1), ("checkpoint_id", -1))
 _DESCENDING = "checkpoint_id"
 
+_UNAUTHORIZED = 13
+
 TTL_KEYS: Keys = (("created_at", 1),)
 
 
@@ -94,7 +96,7 @@ async def setup(io: Port, ttl: int | None) -> None:
             cannot do without; a note says which and what to do.
     """
     for role, indexes in INDEXES.items():
-        existing = list((await io.indexes(role)).values())
+        existing = list((await _indexes(io, role)).values())
         missing = [index for index in indexes if not any(index.is_met_by(one) for one in existing)]
         if missing:
             await _create(io, role, missing)
@@ -159,13 +161,62 @@ async def _set_ttl(io: Port, role: Role, ttl: int) -> None:
     try:
         await io.expire_after(role, name, ttl)
     except NotImplementedError:  # mongomock has no collMod.
-        await io.drop_index(role, name)
-        await io.create_indexes(role, [IndexModel(list(TTL_KEYS), expireAfterSeconds=ttl)])
+        await _replace_ttl(io, role, name, ttl)
+    except OperationFailure as error:
+        if error.code != _UNAUTHORIZED:
+            raise
+        await _replace_ttl_without_right(io, role, name, ttl, error)
+
+
+async def _replace_ttl(io: Port, role: Role, name: str, ttl: int) -> None:
+    await io.drop_index(role, name)
+    await io.create_indexes(role, [IndexModel(list(TTL_KEYS), expireAfterSeconds=ttl)])
+
+
+async def _replace_ttl_without_right(
+    io: Port, role: Role, name: str, ttl: int, error: OperationFailure
+) -> None:
+    """Make the index anew: the built-in role readWrite may do that, but not change it."""
+    try:
+        await _replace_ttl(io, role, name, ttl)
+    except OperationFailure as other:
+        found = await _ttl_index(io, role)
+        if found is not None and found[1] == ttl:
+            return  # Another process was faster.
+        index = f"{dict(TTL_KEYS)}, {{expireAfterSeconds: {ttl}}}"
+        if other.code == _UNAUTHORIZED and found is not None:
+            logger.warning(
+                "%s: the TTL stays at %s seconds: this user may neither change the index %r "
+                "(%s) nor drop it (%s). Let another user run collMod, or drop it and create %s.",
+                *(io.name(role), found[1], name, _words(error), _words(other), index),
+            )
+            return
+        other.add_note(
+            f"The TTL index of {io.name(role)} was to be made anew, since collMod was refused "
+            f"({error}). Create it: {index}."
+        )
+        raise
+
+
+def _words(error: OperationFailure) -> str:
+    """What the server says, without the rest of its answer."""
+    return str((error.details or {}).get("errmsg", error))
+
+
+async def _indexes(io: Port, role: Role) -> dict[str, Document]:
+    try:
+        return await io.indexes(role)
+    except OperationFailure as error:
+        error.add_note(
+            f"To see which indexes {io.name(role)} has, this user needs the right to listIndexes. "
+            "Have the indexes made beforehand, and pass create_indexes=False."
+        )
+        raise
 
 
 async def _ttl_index(io: Port, role: Role) -> tuple[str, int | None] | None:
     """Name and TTL of the index on the stamps, None when there is none."""
-    for name, index in (await io.indexes(role)).items():
+    for name, index in (await _indexes(io, role)).items():
         if tuple(index["key"]) == TTL_KEYS:
             return name, index.get("expireAfterSeconds")
     return None

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
+import pymongo
 from pymongo import MongoClient, ReadPreference
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import BulkWriteError, DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 from pymongo.operations import IndexModel
 from pymongo.read_concern import ReadConcern
 
 from langgraph.checkpoint.mongodb import _driver as driver
+from langgraph.checkpoint.mongodb._clock import clock_of, object_id, wall_time
 from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._gathering import SyncGathering
+from langgraph.checkpoint.mongodb._gathering import get_timeout
 from langgraph.checkpoint.mongodb._memory import Memory
 from langgraph.checkpoint.mongodb._port import Role, Update, Updated
 from langgraph.checkpoint.mongodb._queries import ALL_FIELDS
@@ -38,8 +42,8 @@ class SyncPort:
             driver.with_plain_codec(collections) if self._native else dict(collections)
         )
         self._joins = self._native
-        self._gathering = SyncGathering(self._insert)
         self._limit: int | None = None
+        self._clock = clock_of(database.client)
 
     async def find(
         self,
@@ -55,6 +59,26 @@ class SyncPort:
         collection = self._primary(role) if fresh else self._collections[role]
         cursor = collection.find(**driver.find_arguments(query, fields, sort, most, self._native))
         return self._all(cursor)
+
+    async def find_within(
+        self,
+        role: Role,
+        query: Document,
+        *,
+        sort: Sequence[tuple[str, int]],
+        most_bytes: int,
+    ) -> tuple[list[Document], bool]:
+        """See `Port`."""
+        arguments = driver.find_arguments(query, ALL_FIELDS, sort, 0, self._native)
+        found: list[Document] = []
+        cursor = self._collections[role].find(**arguments)
+        for document in cursor:
+            found.append(document)
+            most_bytes -= len(document["value"])
+            if most_bytes < 0:
+                cursor.close()
+                return found, False
+        return found, True
 
     def _all(self, cursor: Any) -> list[Document]:
         # Batch by batch takes a fraction of the time of one by one. And a client's `timeoutMS`
@@ -87,9 +111,10 @@ class SyncPort:
 
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
         """See `Port`."""
-        return self._gathering.insert(role, documents)
-
-    def _insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
+        if self._native:
+            at = await self.now()
+            for document in documents:
+                document.setdefault("_id", object_id(at))
         collection = self._collections[role]
         if len(documents) == 1:  # Spares the machinery of a bulk.
             try:
@@ -100,7 +125,7 @@ class SyncPort:
         try:
             collection.insert_many(documents, ordered=False)
         except BulkWriteError as error:
-            return driver.duplicates(error)
+            return driver.duplicates(role, error)
         return []
 
     async def update(self, role: Role, updates: Sequence[Update]) -> Updated:
@@ -110,17 +135,18 @@ class SyncPort:
             try:
                 bulk = collection.bulk_write(driver.as_operations(updates))
             except BulkWriteError as error:
-                return driver.stopped(updates, error)
-            return Updated(bulk.upserted_count)
-        inserted = 0
+                return driver.stopped(role, updates, error)
+            return driver.done(updates, bulk)
+        inserted = missed = 0
         for one in updates:
             if one.required:
                 if not collection.count_documents(one.query):
-                    return Updated(inserted, stopped=True)
+                    return Updated(inserted, stopped=True, missed=missed)
                 continue
             done = collection.update_one(one.query, one.update, upsert=one.upsert)
             inserted += done.upserted_id is not None
-        return Updated(inserted)
+            missed += done.upserted_id is None and not done.matched_count
+        return Updated(inserted, missed=missed)
 
     async def update_many(self, role: Role, query: Document, update: Document) -> int:
         """See `Port`."""
@@ -133,6 +159,24 @@ class SyncPort:
     async def aggregate(self, role: Role, pipeline: Sequence[Document]) -> list[Document]:
         """See `Port`."""
         return self._all(self._primary(role).aggregate(list(pipeline)))
+
+    async def now(self) -> datetime:
+        """See `Port`."""
+        if not self._native:
+            return wall_time()
+        if known := self._clock.now():
+            return known
+        asked = self._clock.asking()
+        # Not in a transaction that the caller's context may be in.
+        return self._clock.learn(asked, contextvars.Context().run(self._ask, get_timeout()))
+
+    def _ask(self, seconds: float | None) -> datetime | None:
+        try:
+            with pymongo.timeout(seconds):
+                answer: datetime | None = self._database.command("hello").get("localTime")
+        except OperationFailure:
+            return None
+        return answer
 
     async def indexes(self, role: Role) -> dict[str, Document]:
         """See `Port`."""

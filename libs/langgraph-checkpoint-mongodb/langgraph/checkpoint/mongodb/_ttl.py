@@ -14,7 +14,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-__all__ = ["MAX_TTL", "aware", "checked_ttl", "now", "value_stamp"]
+__all__ = ["MAX_TTL", "aware", "checked_ttl", "is_due", "value_stamp"]
 
 MAX_TTL = 2**31 - 1
 """The largest `expireAfterSeconds` that MongoDB takes."""
@@ -49,12 +49,6 @@ def checked_ttl(ttl: Any) -> int | None:
     return int(ttl)
 
 
-def now() -> datetime:
-    """The time as BSON keeps it: UTC, in milliseconds."""
-    time = datetime.now(UTC)
-    return time.replace(microsecond=time.microsecond // 1000 * 1000)
-
-
 def aware(time: datetime | None) -> datetime | None:
     """A time from a document, with its time zone also when the client leaves it out."""
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
@@ -63,3 +57,16 @@ def aware(time: datetime | None) -> datetime | None:
 def value_stamp(ttl: int, at: datetime) -> datetime:
     """The stamp for a value that is written or still used at a time."""
     return at + timedelta(seconds=ttl / _SLACK_FRACTION)
+
+
+def is_due(stamp: datetime | None, ttl: int | None, at: datetime) -> bool:
+    """Whether the stamp of what is still relied on at a time is to be renewed.
+
+    Args:
+        stamp: Its `created_at`; None for what never expires, which stays so.
+        ttl: Seconds that documents live; None where nothing is to expire.
+        at: The time.
+    """
+    if stamp is None or ttl is None:
+        return stamp is not None
+    return value_stamp(ttl, stamp) < at

@@ -15,16 +15,30 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from pymongo import AsyncMongoClient, MongoClient
+from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from langgraph.checkpoint.mongodb import _copying, _history, _reading, _retention, _setup, _writing
+from langgraph.checkpoint.mongodb import (
+    _copying,
+    _history,
+    _put_writes,
+    _reading,
+    _retention,
+    _setup,
+    _writing,
+)
 from langgraph.checkpoint.mongodb._async_port import AsyncPort
-from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
-from langgraph.checkpoint.mongodb._documents import Document, ValueKey
+from langgraph.checkpoint.mongodb._base import (
+    SaverBase,
+    checked_client,
+    checked_limit,
+    collection_names,
+)
+from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._listing import Listing
 from langgraph.checkpoint.mongodb._port import Call
-from langgraph.checkpoint.mongodb._queries import Resume, list_query
+from langgraph.checkpoint.mongodb._queries import list_query
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 
 if TYPE_CHECKING:
@@ -52,7 +66,9 @@ class AsyncMongoDBSaver(SaverBase):
             use keeps its newest checkpoints; those from which a `DeltaChannel` is rebuilt
             must be younger than it. Changing it changes the existing indexes.
         serde: The serializer of everything stored; LangGraph's own by default.
-        channel_values_collection_name: The collection of channel values.
+        channel_values_collection_name: The collection of channel values. None follows the
+            first: `checkpoint_channel_values` for `checkpoints`, else its name with
+            `_channel_values` after it.
         create_indexes: False where the indexes are there already, made by a saver whose
             user may create them. The unique ones must be there.
         **ignored: Unknown arguments are ignored, as `MongoDBSaver` does, and logged.
@@ -67,8 +83,9 @@ class AsyncMongoDBSaver(SaverBase):
         serde: The serializer.
 
     Raises:
-        TypeError: `client` is a `MongoClient`.
-        ValueError: `ttl` is not a positive whole number of seconds.
+        TypeError: `client` is no `AsyncMongoClient`.
+        ValueError: `ttl` is not a positive whole number of seconds, two collections have one
+            name, or the client does not acknowledge writes.
 
     Example:
         ```python
@@ -96,23 +113,33 @@ class AsyncMongoDBSaver(SaverBase):
         ttl: int | None = None,
         serde: SerializerProtocol | None = None,
         *,
-        channel_values_collection_name: str = "checkpoint_channel_values",
+        channel_values_collection_name: str | None = None,
         create_indexes: bool = True,
         **ignored: Any,
     ) -> None:
-        if isinstance(client, (MongoClient, str)):
-            raise TypeError(
-                "AsyncMongoDBSaver works on pymongo.AsyncMongoClient; for a MongoClient use "
-                "langgraph.checkpoint.mongodb.MongoDBSaver, for a connection string "
-                "AsyncMongoDBSaver.from_conn_string."
-            )
         super().__init__(ttl=ttl, serde=serde, ignored=ignored)
+        checked_client(
+            client,
+            AsyncMongoClient,
+            "AsyncMongoDBSaver",
+            "for a MongoClient use langgraph.checkpoint.mongodb.MongoDBSaver, "
+            "for a connection string AsyncMongoDBSaver.from_conn_string",
+        )
+        names = collection_names(
+            client,
+            db_name,
+            {
+                "checkpoints": checkpoint_collection_name,
+                "writes": writes_collection_name,
+                "values": channel_values_collection_name,
+            },
+        )
         _append_client_metadata(client)
         self.client = client
         self.db = client[db_name]
-        self.checkpoint_collection = self.db[checkpoint_collection_name]
-        self.writes_collection = self.db[writes_collection_name]
-        self.channel_values_collection = self.db[channel_values_collection_name]
+        self.checkpoint_collection = self.db[names["checkpoints"]]
+        self.writes_collection = self.db[names["writes"]]
+        self.channel_values_collection = self.db[names["values"]]
         self._port = AsyncPort(
             self.db,
             {
@@ -180,9 +207,20 @@ class AsyncMongoDBSaver(SaverBase):
             self._port.ready = True
 
     def _bind(self) -> None:
-        """Take the running event loop for the saver's, unless it has one."""
-        if self._port.loop is None or self._port.loop.is_closed():
-            self._port.loop = _running_loop()
+        """Take the running event loop for the saver's, unless it has one.
+
+        Raises:
+            RuntimeError: It has another one.
+        """
+        running = _running_loop()
+        bound = self._port.bind(running)
+        if running is not None and bound is not running:
+            raise RuntimeError(
+                f"This AsyncMongoDBSaver belongs to another event loop ({bound!r}), as its "
+                "AsyncMongoClient does. Make a client and a saver in each event loop, for "
+                "example by `async with AsyncMongoDBSaver.from_conn_string(...)` inside it, or "
+                "use MongoDBSaver, which any thread may use."
+            )
 
     async def _ready(self) -> Call:
         """What a call works with, the indexes seen to."""
@@ -230,7 +268,8 @@ class AsyncMongoDBSaver(SaverBase):
 
         Raises:
             ValueError: An identifier is not a string.
-            MissingChannelValueError: A value that the checkpoint names is not stored.
+            MissingChannelValueError: A value that the checkpoint names is not stored, or it is
+                gone itself, and one that was read is rebuilt from it.
             UnknownLayoutError: A newer release wrote the checkpoint.
         """
         return await _reading.get_tuple(await self._ready(), config)
@@ -258,21 +297,16 @@ class AsyncMongoDBSaver(SaverBase):
         Raises:
             ValueError: An identifier is not a string, a filter key is a MongoDB operator,
                 or `limit` is negative.
-            MissingChannelValueError: A value that a checkpoint names is not stored.
-            UnknownLayoutError: A newer release wrote a checkpoint.
+            MissingChannelValueError: A value that the next checkpoint names is not stored.
+            UnknownLayoutError: After the last one, if a newer release wrote some.
+            OldMetadataError: After the last one, if a release before 0.2.2 wrote some.
         """
         wanted, most = list_query(config, filter, before), checked_limit(limit)
-        call = await self._ready()
-        resume: Resume | None = None
-        known: Mapping[ValueKey, Document] = {}
-        while most is None or most > 0:
-            page = await _reading.list_page(call, wanted, resume, most, known)
-            for found in page.rows:
-                yield await _reading.decode(call, found)
-            if page.resume is None:
-                return
-            resume, known = page.resume, page.values()
-            most = None if most is None else most - len(page.rows)
+        listing = Listing(await self._ready(), wanted, most)
+        while not listing.ended:
+            for found in await listing.page():
+                yield await _reading.decode(listing.call, found)
+            listing.check()
 
     async def aput(
         self,
@@ -327,7 +361,7 @@ class AsyncMongoDBSaver(SaverBase):
             ChannelTooLargeError: A value does not fit into one document; nothing was
                 written.
         """
-        await _writing.put_writes(await self._ready(), config, writes, task_id, task_path)
+        await _put_writes.put_writes(await self._ready(), config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete a thread: checkpoints, pending writes and channel values, all namespaces.

@@ -125,3 +125,32 @@ class UnknownLayoutError(MongoDBSaverError):
             f"Checkpoint {checkpoint_id!r} of thread {thread_id!r} has layout {layout!r}, "
             "which this release does not know. Upgrade langgraph-checkpoint-mongodb."
         )
+
+
+class OldMetadataError(MongoDBSaverError):
+    """A release before 0.2.2 wrote a checkpoint, whose metadata has another form."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A release of langgraph-checkpoint-mongodb before 0.2.2 wrote this checkpoint; its "
+            "metadata has a form that releases from 0.2.2 on cannot read. Convert the collection "
+            "with scripts/migrate_checkpoints_to_typed_metadata.py of "
+            "langchain-ai/langchain-mongodb (libs/langgraph-checkpoint-mongodb)."
+        )
+
+
+class DamagedCheckpointError(MongoDBSaverError):
+    """A checkpoint document says something of its values that cannot be.
+
+    Attributes:
+        checkpoint_id: The checkpoint, empty where it is not known.
+        what: What is wrong.
+    """
+
+    def __init__(self, checkpoint_id: str, what: str) -> None:
+        self._facts = (checkpoint_id, what)
+        self.checkpoint_id, self.what = self._facts
+        super().__init__(
+            f"Checkpoint {checkpoint_id!r} is damaged: {what}. Something other than this library "
+            "changed the document. Restore it, or go on from an older checkpoint of the thread."
+        )

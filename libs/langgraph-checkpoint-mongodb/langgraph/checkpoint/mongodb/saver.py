@@ -15,15 +15,29 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from pymongo import AsyncMongoClient, MongoClient
+from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import _copying, _history, _reading, _retention, _setup, _writing
-from langgraph.checkpoint.mongodb._base import SaverBase, checked_limit
-from langgraph.checkpoint.mongodb._documents import Document, ValueKey
+from langgraph.checkpoint.mongodb import (
+    _copying,
+    _history,
+    _put_writes,
+    _reading,
+    _retention,
+    _setup,
+    _writing,
+)
+from langgraph.checkpoint.mongodb._base import (
+    SaverBase,
+    checked_client,
+    checked_limit,
+    collection_names,
+)
+from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._listing import Listing
 from langgraph.checkpoint.mongodb._port import run
-from langgraph.checkpoint.mongodb._queries import ListQuery, Resume, list_query
+from langgraph.checkpoint.mongodb._queries import list_query
 from langgraph.checkpoint.mongodb._sync_port import SyncPort
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 
@@ -57,7 +71,9 @@ class MongoDBSaver(SaverBase):
             use keeps its newest checkpoints; those from which a `DeltaChannel` is rebuilt
             must be younger than it. Changing it changes the existing indexes.
         serde: The serializer of everything stored; LangGraph's own by default.
-        channel_values_collection_name: The collection of channel values.
+        channel_values_collection_name: The collection of channel values. None follows the
+            first: `checkpoint_channel_values` for `checkpoints`, else its name with
+            `_channel_values` after it.
         create_indexes: False where the indexes are there already, made by a saver whose
             user may create them. The unique ones must be there.
         **ignored: Unknown arguments are ignored, as older releases did, and logged.
@@ -72,8 +88,9 @@ class MongoDBSaver(SaverBase):
         serde: The serializer.
 
     Raises:
-        TypeError: `client` is an `AsyncMongoClient`.
-        ValueError: `ttl` is not a positive whole number of seconds.
+        TypeError: `client` is no `MongoClient`.
+        ValueError: `ttl` is not a positive whole number of seconds, two collections have one
+            name, or the client does not acknowledge writes.
         pymongo.errors.PyMongoError: The server cannot be reached, or refuses a unique
             index.
 
@@ -104,23 +121,33 @@ class MongoDBSaver(SaverBase):
         ttl: int | None = None,
         serde: SerializerProtocol | None = None,
         *,
-        channel_values_collection_name: str = "checkpoint_channel_values",
+        channel_values_collection_name: str | None = None,
         create_indexes: bool = True,
         **ignored: Any,
     ) -> None:
-        if isinstance(client, (AsyncMongoClient, str)):
-            raise TypeError(
-                "MongoDBSaver works on pymongo.MongoClient; for an AsyncMongoClient use "
-                "langgraph.checkpoint.mongodb.AsyncMongoDBSaver, for a connection string "
-                "MongoDBSaver.from_conn_string."
-            )
         super().__init__(ttl=ttl, serde=serde, ignored=ignored)
+        checked_client(
+            client,
+            MongoClient,
+            "MongoDBSaver",
+            "for an AsyncMongoClient use langgraph.checkpoint.mongodb.AsyncMongoDBSaver, "
+            "for a connection string MongoDBSaver.from_conn_string",
+        )
+        names = collection_names(
+            client,
+            db_name,
+            {
+                "checkpoints": checkpoint_collection_name,
+                "writes": writes_collection_name,
+                "values": channel_values_collection_name,
+            },
+        )
         _append_client_metadata(client)
         self.client = client
         self.db = client[db_name]
-        self.checkpoint_collection = self.db[checkpoint_collection_name]
-        self.writes_collection = self.db[writes_collection_name]
-        self.channel_values_collection = self.db[channel_values_collection_name]
+        self.checkpoint_collection = self.db[names["checkpoints"]]
+        self.writes_collection = self.db[names["writes"]]
+        self.channel_values_collection = self.db[names["values"]]
         self._port = SyncPort(
             self.db,
             {
@@ -198,7 +225,8 @@ class MongoDBSaver(SaverBase):
 
         Raises:
             ValueError: An identifier is not a string.
-            MissingChannelValueError: A value that the checkpoint names is not stored.
+            MissingChannelValueError: A value that the checkpoint names is not stored, or it is
+                gone itself, and one that was read is rebuilt from it.
             UnknownLayoutError: A newer release wrote the checkpoint.
         """
         return run(_reading.get_tuple(self._call(), config))
@@ -226,24 +254,18 @@ class MongoDBSaver(SaverBase):
         Raises:
             ValueError: An identifier is not a string, a filter key is a MongoDB operator,
                 or `limit` is negative.
-            MissingChannelValueError: A value that a checkpoint names is not stored.
-            UnknownLayoutError: A newer release wrote a checkpoint.
+            MissingChannelValueError: A value that the next checkpoint names is not stored.
+            UnknownLayoutError: After the last one, if a newer release wrote some.
+            OldMetadataError: After the last one, if a release before 0.2.2 wrote some.
         """
         wanted = list_query(config, filter, before)
-        return self._pages(wanted, checked_limit(limit))
+        return self._listed(Listing(self._call(), wanted, checked_limit(limit)))
 
-    def _pages(self, wanted: ListQuery, most: int | None) -> Iterator[CheckpointTuple]:
-        call = self._call()
-        resume: Resume | None = None
-        known: Mapping[ValueKey, Document] = {}
-        while most is None or most > 0:
-            page = run(_reading.list_page(call, wanted, resume, most, known))
-            for found in page.rows:
-                yield run(_reading.decode(call, found))
-            if page.resume is None:
-                return
-            resume, known = page.resume, page.values()
-            most = None if most is None else most - len(page.rows)
+    def _listed(self, listing: Listing) -> Iterator[CheckpointTuple]:
+        while not listing.ended:
+            for found in run(listing.page()):
+                yield run(_reading.decode(listing.call, found))
+            listing.check()
 
     def put(
         self,
@@ -297,7 +319,7 @@ class MongoDBSaver(SaverBase):
             ChannelTooLargeError: A value does not fit into one document; nothing was
                 written.
         """
-        run(_writing.put_writes(self._call(), config, writes, task_id, task_path))
+        run(_put_writes.put_writes(self._call(), config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread: checkpoints, pending writes and channel values, all namespaces.

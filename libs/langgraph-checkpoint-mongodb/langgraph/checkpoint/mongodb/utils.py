@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
 from langgraph.checkpoint.base import CheckpointMetadata
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from pymongo.driver_info import DriverInfo
 
+from langgraph.checkpoint.mongodb.errors import OldMetadataError
+
 __all__ = ["DRIVER_METADATA", "dumps_metadata", "loads_metadata"]
 
-DRIVER_METADATA = DriverInfo(name="Langgraph", version=version("langgraph-checkpoint-mongodb"))
+
+def _version() -> str | None:
+    # An application that is frozen may come without the package's metadata.
+    try:
+        return version("langgraph-checkpoint-mongodb")
+    except PackageNotFoundError:
+        return None
+
+
+DRIVER_METADATA = DriverInfo(name="Langgraph", version=_version())
 
 # BSON nests at most 100 levels, and the document around the metadata takes some.
 _MAX_NATIVE_DEPTH = 60
@@ -52,8 +63,9 @@ def _is_native(metadata: Any) -> bool:
 
 
 def _is_native_key(key: Any) -> bool:
-    if not isinstance(key, str) or "\0" in key:
+    if not isinstance(key, str):
         return False
+    # With a NUL, too: BSON refuses it (`InvalidDocument`), as it did in older releases.
     # Half of a surrogate pair is no UTF-8; the serializer says so in its own words.
     return key.isascii() or not any("\ud800" <= char <= "\udfff" for char in key)
 
@@ -67,7 +79,12 @@ def loads_metadata(serde: SerializerProtocol, metadata: Any) -> CheckpointMetada
 
     Returns:
         The metadata, leaves deserialized.
+
+    Raises:
+        OldMetadataError: A release before 0.2.2 wrote it.
     """
+    if isinstance(metadata, bytes):
+        raise OldMetadataError
     if isinstance(metadata, Mapping):
         loaded = {key: loads_metadata(serde, value) for key, value in metadata.items()}
         return cast(CheckpointMetadata, loaded)

@@ -1,0 +1,144 @@
+"""put_writes: what a task wrote is stored whole, or counts for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from bson import ObjectId
+from langchain_core.runnables import RunnableConfig
+from pymongo.errors import DuplicateKeyError
+
+from langgraph.checkpoint.mongodb._codec import estimate_size, explained
+from langgraph.checkpoint.mongodb._documents import (
+    WRITE_KEY,
+    CheckpointKey,
+    Document,
+    ManifestEntry,
+)
+from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, digest
+from langgraph.checkpoint.mongodb._pending import (
+    refer,
+    whole_attempts,
+    write_documents,
+    write_order,
+)
+from langgraph.checkpoint.mongodb._port import Call, Update
+from langgraph.checkpoint.mongodb._queries import writes_key
+from langgraph.checkpoint.mongodb._renewal import renew_for_writes
+from langgraph.checkpoint.mongodb._writing import OFFLOAD_ENOUGH, check_payload
+
+__all__ = ["put_writes"]
+
+_ATTEMPT_FIELDS: Document = {"_id": 0, "idx": 1, "attempt": 1, "count": 1}
+
+# Each further one needs another process that stores the same task's writes at that moment.
+_ATTEMPTS = 10
+
+_SECOND = timedelta(seconds=1)
+
+
+async def put_writes(
+    call: Call,
+    config: RunnableConfig,
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+) -> None:
+    """Store pending writes; see `MongoDBSaver.put_writes`."""
+    key = writes_key(config, task_id, task_path)
+    if not writes:
+        return
+    stamp = None if call.ttl is None else await call.io.now()
+    with explained(call.codec, writes, key.thread_id):
+        documents = await call.io.offload(
+            lambda: estimate_size(*(value for _, value in writes), enough=OFFLOAD_ENOUGH),
+            write_documents,
+            *(call.codec, key, writes, task_id, task_path, stamp),
+        )
+    for document in documents:
+        await check_payload(call, document, lambda: f"the pending write of task {task_id!r}")
+    await _refer_to_input(call, key, documents)
+    await renew_for_writes(call, key)
+    ordinary = [document for document in documents if document["idx"] >= 0]
+    if ordinary and await call.io.insert("writes", ordinary):
+        await _settle(call, ordinary)
+    # In the order of their places, so that after a crash an answer is there without the next
+    # question, and not the other way round.
+    special = sorted((one for one in documents if one["idx"] < 0), key=write_order)
+    if special:
+        await call.io.update("writes", [_replacement(document) for document in special])
+
+
+async def _settle(call: Call, documents: Sequence[Document]) -> None:
+    """Let one attempt count, after others stored writes of the same task.
+
+    One that is there whole stays as it is: the task ran before. What is left of one that was
+    cut off goes, and the writes are stored anew. Of two that are at it at the same moment the
+    later one goes on, by the order of their tokens, unless the other is there whole by then.
+
+    Raises:
+        DuplicateKeyError: Others stored writes of this task again and again meanwhile.
+    """
+    ours = documents[0].get("attempt")
+    task = {**{name: documents[0][name] for name in WRITE_KEY if name != "idx"}, "idx": {"$gte": 0}}
+    for _ in range(_ATTEMPTS):
+        found = await call.io.find("writes", task, _ATTEMPT_FIELDS, fresh=True)
+        whole = whole_attempts(found)
+        if whole:
+            if ours is not None and whole[0][0].get("attempt") != ours:
+                await call.io.delete("writes", {**task, "attempt": ours})
+            return
+        others = {one["attempt"] for one in found} - {ours}
+        if ours is not None and any(other > ours for other in others):
+            ours = _after(max(others))
+        # All that was there are parts: a write without a token would be whole.
+        parts = sorted({one["attempt"] for one in found})
+        await call.io.delete("writes", {**task, "attempt": {"$in": parts}})
+        fresh = [_stored_again(document, ours) for document in documents]
+        await call.io.insert("writes", fresh)
+    raise DuplicateKeyError(
+        f"Task {documents[0]['task_id']!r} of checkpoint {documents[0]['checkpoint_id']!r}: other "
+        f"processes stored its writes at the same time, {_ATTEMPTS} times. Run it in one process.",
+        code=11000,
+    )
+
+
+def _after(token: ObjectId) -> ObjectId:
+    """A token that is greater than another."""
+    made = ObjectId()
+    return made if made > token else ObjectId.from_datetime(token.generation_time + _SECOND)
+
+
+def _stored_again(document: Document, attempt: ObjectId | None) -> Document:
+    again = {name: value for name, value in document.items() if name != "_id"}
+    return again if attempt is None else {**again, "attempt": attempt}
+
+
+async def _refer_to_input(call: Call, key: CheckpointKey, documents: Sequence[Document]) -> None:
+    """Let large writes name the items of the graph's input that are the same bytes."""
+    large = [document for document in documents if len(document["value"]) > LARGE_ITEM_BYTES]
+    if not large:
+        return
+    digests: Mapping[bytes, ManifestEntry] = {}
+    if planning := call.io.memory.planned(key):
+        await call.io.wait(planning.done)
+        digests = planning.digests
+    elif known := call.io.memory.parent(key):
+        digests = known.digests
+    if digests:
+        await call.io.offload(OFFLOAD_ENOUGH, _refer, large, digests)
+
+
+def _refer(documents: Sequence[Document], digests: Mapping[bytes, ManifestEntry]) -> None:
+    for document in documents:
+        if stored := digests.get(digest((document["type"], document["value"]))):
+            refer(document, stored)
+
+
+def _replacement(document: Document) -> Update:
+    """Store a special write (an error, a resume value) in place of the one before."""
+    query = {name: document[name] for name in WRITE_KEY}
+    rest = {name: value for name, value in document.items() if name not in query}
+    return Update(query, {"$set": rest}, upsert=True)
