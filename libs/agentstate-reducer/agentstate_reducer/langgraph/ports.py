@@ -111,6 +111,8 @@ class SyncPort:
         except NotImplementedError:
             raise
         except Exception:
+            if not found and before is None:
+                raise  # nothing can be read: the saver is down, rather than one row damaged
             _warn_of_damage(config)
         return found
 
@@ -156,6 +158,8 @@ class AsyncPort:
         except NotImplementedError:
             raise
         except Exception:
+            if not found and before is None:
+                raise  # nothing can be read: the saver is down, rather than one row damaged
             _warn_of_damage(config)
         return found
 
