@@ -1,4 +1,4 @@
-"""On how many examples properties are tried; more with HYPOTHESIS_PROFILE=thorough (`.ci/run`)."""
+"""On how many examples properties are tried; more with HYPOTHESIS_PROFILE=thorough."""
 
 from __future__ import annotations
 
