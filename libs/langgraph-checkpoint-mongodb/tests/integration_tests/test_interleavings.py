@@ -29,7 +29,7 @@ from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._reading import get_tuple
 from langgraph.checkpoint.mongodb._retention import delete_for_runs, delete_thread, prune
 from langgraph.checkpoint.mongodb._writing import put
-from tests.hypothesis_profile import examples
+from tests.hypothesis_profile import examples, moments
 from tests.integration_tests.interleaving import Party
 from tests.support import checkpoint, thread
 
@@ -476,7 +476,7 @@ def test_a_put_that_was_suspended_anywhere_beside_a_prune_is_whole(
     open_saver: Callable[[], MongoDBSaver], hours_apart: bool, place: int, steps: int
 ) -> None:
     """The put wakes up before any command of the prune."""
-    for others in range(1, 16):
+    for others in moments(16, first=steps):
         world = World(open_saver, delta=False)
         putting, pruning = Running(world, Plan("put", place)), party(world, Plan("prune", 9))
         for _ in range(steps):
