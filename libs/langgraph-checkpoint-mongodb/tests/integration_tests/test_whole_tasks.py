@@ -183,7 +183,9 @@ def test_two_processes_that_run_one_task_leave_the_writes_of_one(
     assert found in (as_read(3, "first "), as_read(3, "second "))
 
 
-def test_without_the_unique_index_each_write_is_read_once(face: Face, database: Data) -> None:
+def test_without_the_unique_index_each_write_is_read_once_and_that_is_told(
+    face: Face, database: Data, caplog: pytest.LogCaptureFixture
+) -> None:
     config = Chain(face).put({"a": 1})
     (name,) = [
         one["name"]
@@ -198,6 +200,7 @@ def test_without_the_unique_index_each_write_is_read_once(face: Face, database: 
         *as_read(1, "first ", "one"),
         *as_read(3, "first ", "several"),
     ]
+    assert "has no unique index" in caplog.text
 
 
 attempts = st.lists(

@@ -7,6 +7,7 @@ checkpoint may have been removed in between.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,12 @@ from langgraph.checkpoint.mongodb._growing import header_length, join_value
 from langgraph.checkpoint.mongodb._memory import Life, Parent
 from langgraph.checkpoint.mongodb._packing import Unpacked, unpack_checkpoint
 from langgraph.checkpoint.mongodb._parts import join_parts
-from langgraph.checkpoint.mongodb._pending import counting, pending_writes, referred
+from langgraph.checkpoint.mongodb._pending import (
+    counting,
+    pending_writes,
+    referred,
+    write_order,
+)
 from langgraph.checkpoint.mongodb._port import Call
 from langgraph.checkpoint.mongodb._queries import (
     ALL_FIELDS,
@@ -51,6 +57,9 @@ from langgraph.checkpoint.mongodb._whole import whole_checkpoint
 from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError, MissingChannelValueError
 
 __all__ = ["Found", "complete", "decode", "fill", "get_tuple"]
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -90,6 +99,14 @@ class Found:
             for entry in self.parent.manifest.values()
             if not all(key in self.values for key in entry.keys(self.key))
         ]
+        if len({write_order(one) for one in self.writes}) < len(self.writes):
+            logger.warning(
+                "Pending writes of checkpoint %r of thread %r are stored twice: their collection "
+                "has no unique index. Each is read once. Construct a saver with "
+                "create_indexes=True, or call its setup().",
+                self.key.checkpoint_id,
+                self.key.thread_id,
+            )
         # Before the values are looked for: those of a part that does not count may be gone.
         self.writes = counting(self.writes)
         return named + fill_writes(self.writes, self.values)
