@@ -13,8 +13,7 @@ from langgraph.checkpoint.mongodb._graph import Graph, by_namespace, key_queries
 from langgraph.checkpoint.mongodb._port import run
 from langgraph.checkpoint.mongodb._queries import config_of
 from tests.hypothesis_profile import examples
-from tests.support import checkpoint, thread
-from tests.unit_tests.strategies import needs_delta_channels
+from tests.support import checkpoint, needs_delta_channels, thread
 from tests.unit_tests.threads import Node, build, mongomock_saver, rebuilt, shapes
 
 

@@ -16,8 +16,7 @@ from langgraph.checkpoint.mongodb._memory import Parent
 from langgraph.checkpoint.mongodb._port import Role
 from langgraph.checkpoint.mongodb._queries import config_of
 from tests.hypothesis_profile import examples
-from tests.support import thread
-from tests.unit_tests.strategies import needs_delta_channels
+from tests.support import needs_delta_channels, thread
 from tests.unit_tests.threads import CHANNELS, Node, build, mongomock_saver, rebuilt, shapes
 
 default = getattr(BaseCheckpointSaver, "get_delta_channel_history", None)

@@ -29,9 +29,9 @@ from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._port import Call, Update, Updated, run
 from langgraph.checkpoint.mongodb._put_writes import put_writes
 from langgraph.checkpoint.mongodb._writing import put
-from tests.support import checkpoint, thread
+from tests.support import checkpoint, needs_delta_channels, thread
 from tests.unit_tests.scripted import Asked, ScriptedPort
-from tests.unit_tests.strategies import CODEC, needs_delta_channels
+from tests.unit_tests.strategies import CODEC
 
 MB = 1024 * 1024
 LARGE = "x" * 2 * INLINE_VALUE_BYTES
