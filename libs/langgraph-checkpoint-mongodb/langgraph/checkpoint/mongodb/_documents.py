@@ -221,6 +221,12 @@ def version_text(version: object) -> str:
     return "" if version is None else str(version)
 
 
+def values_by_channel(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The channel values of a checkpoint; none when they are no mapping, which no graph makes."""
+    values = checkpoint.get("channel_values")
+    return values if isinstance(values, Mapping) else {}
+
+
 def value_version(version: object, checkpoint_id: str, *, own: bool = False) -> str:
     """The `version` under which a channel value is stored.
 

@@ -24,6 +24,7 @@ from langgraph.checkpoint.mongodb._documents import (
     ManifestEntry,
     delta_channels,
     layout_of,
+    values_by_channel,
 )
 from langgraph.checkpoint.mongodb._packing import Unpacked
 from langgraph.checkpoint.mongodb._pending import counting, load_writes, referred
@@ -209,7 +210,7 @@ class Chain:
         """
         if unpacked is None:
             return {}
-        inline: Mapping[str, Any] = unpacked.checkpoint.get("channel_values") or {}
+        inline = values_by_channel(unpacked.checkpoint)
         cut = {
             entry["channel"]: ManifestEntry.from_document(entry)
             for entry in document.get("channels", ())

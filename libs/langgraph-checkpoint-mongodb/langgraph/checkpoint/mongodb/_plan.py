@@ -7,7 +7,7 @@ its parent already holds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from langgraph.checkpoint.mongodb._documents import (
     WHOLE,
     ManifestEntry,
     value_version,
+    values_by_channel,
     version_text,
 )
 from langgraph.checkpoint.mongodb._growing import (
@@ -155,7 +156,7 @@ class Planner:
         self._new_versions, self._parent = new_versions, parent
         self._own, self._salt = own, salt
         self._versions = checkpoint.get("channel_versions") or {}
-        self._values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
+        self._values = values_by_channel(checkpoint)
         self._cuts = codec.may_be_cut()
         self._in_bundle: dict[str, str] = {}
         self._recent: list[_Small] = []

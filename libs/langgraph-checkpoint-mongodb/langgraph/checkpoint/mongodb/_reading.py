@@ -29,6 +29,7 @@ from langgraph.checkpoint.mongodb._documents import (
     ValueKey,
     delta_channels,
     layout_of,
+    values_by_channel,
     version_text,
 )
 from langgraph.checkpoint.mongodb._growing import header_length, join_value
@@ -135,7 +136,7 @@ class Found:
             growths=unpacked.growths,
             bundle=bundle,
             wrote=frozenset(checkpoint.get("updated_channels") or ()),
-            inline={one: version_text(versions.get(one)) for one in checkpoint["channel_values"]},
+            inline={one: version_text(versions.get(one)) for one in values_by_channel(checkpoint)},
         )
 
     def size(self) -> int:
@@ -185,7 +186,7 @@ def _note(call: Call, found: Found, read: CheckpointTuple) -> None:
     call.io.memory.met(found.key)
     call.io.memory.note_life(found.key, _life(call, found))
     parent_id = found.document.get("parent_checkpoint_id")
-    versions, values = read.checkpoint["channel_versions"], read.checkpoint["channel_values"]
+    versions, values = read.checkpoint["channel_versions"], values_by_channel(read.checkpoint)
     rebuilt = delta_channels(found.document) & versions.keys() - values.keys()
     if rebuilt and parent_id:
         parent = found.key._replace(checkpoint_id=parent_id)
@@ -515,13 +516,14 @@ async def _move_old_sends(call: Call, found: Found, checkpoint: Checkpoint) -> N
     Releases of LangGraph with those formats left them among the pending writes of the parent;
     later ones look for them in a channel.
     """
-    if checkpoint.get("v", 1) >= _SENDS_IN_CHANNEL:
+    values = checkpoint["channel_values"]
+    if checkpoint.get("v", 1) >= _SENDS_IN_CHANNEL or not isinstance(values, dict):
         return
     parent = found.key._replace(checkpoint_id=found.document["parent_checkpoint_id"])
     documents = await call.io.find("writes", {**parent.query(), "channel": TASKS}, ALL_FIELDS)
     if sends := [value for _, _, value in pending_writes(call.codec, documents)]:
         versions = checkpoint["channel_versions"]
-        checkpoint["channel_values"][TASKS] = sends
+        values[TASKS] = sends
         versions[TASKS] = max(versions.values(), default=1)
 
 

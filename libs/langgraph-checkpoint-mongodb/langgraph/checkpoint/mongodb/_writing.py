@@ -45,6 +45,7 @@ from langgraph.checkpoint.mongodb._documents import (
     layout_of,
     payload_size,
     value_documents,
+    values_by_channel,
     version_text,
 )
 from langgraph.checkpoint.mongodb._memory import Life, Parent, Planning
@@ -201,7 +202,7 @@ def _rebuilt(checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> dict[str, s
 def _unknown(checkpoint: Checkpoint, parent: Parent, known: Collection[str]) -> dict[str, str]:
     """The delta channels that only ancestors hold, and of which the graph says nothing."""
     versions = checkpoint.get("channel_versions") or {}
-    values = checkpoint.get("channel_values") or {}
+    values = values_by_channel(checkpoint)
     return {
         channel: version_text(versions[channel])
         for channel in parent.rebuilt
@@ -244,7 +245,7 @@ class _SplitPut:
         self.began = began
         self.call, self.key, self.checkpoint = call, key, checkpoint
         self.fields, self.new_versions = fields, new_versions
-        self.values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
+        self.values = values_by_channel(checkpoint)
         self.rebuilt = rebuilt
 
     async def store(self, parent: Parent, planning: Planning | None) -> None:
