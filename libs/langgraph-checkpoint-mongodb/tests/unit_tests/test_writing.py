@@ -239,15 +239,20 @@ def test_an_unknown_parent_is_read_from_the_primary() -> None:
     assert committed(port)["channels"] == entries
 
 
-def test_an_unknown_parent_of_the_whole_layout_is_read_without_its_state() -> None:
-    port = ScriptedPort(("find", []), ("find", [{}]), ("insert", []))
-    put_second(port, {"large": LARGE}, {"large": V1}, new={})
+def test_an_unknown_parent_of_the_whole_layout_is_read_for_what_the_graph_does_not_know() -> None:
+    type_, data = JsonPlusSerializer().dumps_typed(checkpoint({"other": 1}, {"other": 1}))
+    whole = {**PARENT.query(), "type": type_, "checkpoint": data}
+    port = ScriptedPort(("find", []), ("find", [whole]), ("find", [whole]), ("insert", []))
+    put_second(port, {"large": LARGE}, {"large": 2, "other": 1}, new={})
     assert port.asked[1].given == {**PARENT.query(), **VISIBLE}
-    assert "checkpoint" not in port.asked[1].options["fields"]
+    fields = committed(port)
+    stored = JsonPlusSerializer().loads_typed((fields["type"], fields["checkpoint"]))
+    assert stored["channel_values"] == {"large": LARGE, "other": 1}
 
 
 def test_after_a_parent_that_is_not_there_everything_is_written() -> None:
     port = ScriptedPort(
+        ("find", []),
         ("find", []),
         ("find", [{"layout": 2}]),
         ("insert", []),

@@ -451,7 +451,7 @@ def _learn(codec: Codec, found: Found) -> dict[str, Any]:
     manifest = {name: one for name, one in found.parent.manifest.items() if name == BUNDLE}
     values = load_values(codec, found.key, manifest, unpacked, found.values)
     found.learn(unpacked, values)
-    return {**unpacked.checkpoint["channel_values"], **values}
+    return {**values_by_channel(unpacked.checkpoint), **values}
 
 
 async def read_writes(

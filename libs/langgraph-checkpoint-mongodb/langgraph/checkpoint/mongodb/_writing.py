@@ -65,7 +65,7 @@ from langgraph.checkpoint.mongodb._queries import (
 from langgraph.checkpoint.mongodb._reading import learn, read_values, small_values
 from langgraph.checkpoint.mongodb._renewal import renew
 from langgraph.checkpoint.mongodb._ttl import value_stamp
-from langgraph.checkpoint.mongodb._whole import whole_fields
+from langgraph.checkpoint.mongodb._whole import integer_version, whole_fields
 from langgraph.checkpoint.mongodb.errors import (
     ChannelTooLargeError,
     CheckpointTooLargeError,
@@ -120,7 +120,8 @@ async def put(
         with call.io.memory.planning(key) if _INPUT in split.values else nullcontext() as planning:
             await split.store(parent, planning)
     else:
-        await _put_whole(call, key, checkpoint, fields, parent, rebuilt if parent.stored else {})
+        rebuilt = rebuilt if parent.stored else {}
+        await _put_whole(call, key, checkpoint, fields, parent, rebuilt, new_versions)
     call.io.memory.note_life(key, Life.of(fields, callers))
     return config_of(key)
 
@@ -138,9 +139,9 @@ async def _parent(call: Call, key: CheckpointKey, parent_id: str | None) -> Pare
             split = {**query, "layout": LAYOUT}
             if found := await call.io.find("checkpoints", split, ALL_FIELDS, most=1, fresh=True):
                 return await learn(call, found[0])
-        found = await call.io.find("checkpoints", query, PARENT_FIELDS, most=1, fresh=True)
-        if found:
-            return Parent.of(found[0])
+        # Whole: it holds the values of channels that this graph does not know.
+        if found := await call.io.find("checkpoints", query, ALL_FIELDS, most=1, fresh=True):
+            return await learn(call, found[0])
     layout = memory.layout(key.thread_id)
     if layout is None:
         thread = {"thread_id": key.thread_id}
@@ -169,8 +170,12 @@ async def _put_whole(
     fields: Document,
     parent: Parent,
     rebuilt: Mapping[str, str],
+    new_versions: ChannelVersions,
 ) -> None:
     """Store a checkpoint of a thread that began in the whole layout."""
+    known = {*new_versions, *rebuilt}
+    if kept := await _values_unknown(call, key, checkpoint, fields, parent, known):
+        checkpoint = {**checkpoint, "channel_values": {**values_by_channel(checkpoint), **kept}}
     values: Any = checkpoint.get("channel_values") or {}
     by_channel = values if isinstance(values, Mapping) else {"": values}
     with explained(call.codec, by_channel.items(), key.thread_id):
@@ -187,8 +192,58 @@ async def _put_whole(
         parent = await parent_again(call, key, fields, rebuilt)
         if not parent.stored or attempt + 1 == _ATTEMPTS:
             await _give_up(call, key, created, rebuilt)
-    known = Parent(1, {}, fields.get("created_at"), rebuilt=frozenset(rebuilt))
-    call.io.memory.remember(key, known)
+    versions = checkpoint.get("channel_versions") or {}
+    held = {one: _whole_text(versions.get(one)) for one in values_by_channel(checkpoint)}
+    stamped = fields.get("created_at")
+    call.io.memory.remember(key, Parent(1, {}, stamped, inline=held, rebuilt=frozenset(rebuilt)))
+
+
+async def _values_unknown(
+    call: Call,
+    key: CheckpointKey,
+    checkpoint: Checkpoint,
+    fields: Document,
+    parent: Parent,
+    known: Collection[str],
+) -> dict[str, Any]:
+    """Read the parent's values of channels that the graph does not know, of a whole thread.
+
+    What a graph emptied has another version than in the parent.
+
+    Args:
+        call: The call.
+        key: The checkpoint.
+        checkpoint: What is to be stored.
+        fields: The fields of its document.
+        parent: What is known of its parent.
+        known: Channels that the graph wrote, or that only ancestors hold.
+
+    Returns:
+        The values by channel.
+
+    Raises:
+        MissingChannelValueError: The parent is gone.
+    """
+    versions = checkpoint.get("channel_versions") or {}
+    wanted = {
+        channel: held
+        for channel, held in parent.inline.items()
+        if channel not in values_by_channel(checkpoint)
+        and channel not in known
+        and _whole_text(versions.get(channel)) == held
+    }
+    if not wanted or not isinstance(checkpoint.get("channel_values", {}), Mapping):
+        return {}
+    query = {**key._replace(checkpoint_id=fields["parent_checkpoint_id"]).query(), **VISIBLE}
+    found = await call.io.find("checkpoints", query, ALL_FIELDS, most=1, fresh=True)
+    if not found:
+        await _give_up(call, key, False, wanted)
+    values = await small_values(call, found[0])
+    return {channel: values[channel] for channel in wanted if channel in values}
+
+
+def _whole_text(version: Any) -> str:
+    return version_text(integer_version(version))
 
 
 def _rebuilt(checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> dict[str, str]:
