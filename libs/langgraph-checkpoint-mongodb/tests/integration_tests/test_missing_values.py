@@ -205,3 +205,27 @@ def test_a_manifest_that_was_tampered_with_ends_in_a_clear_error(
         with pytest.raises(DamagedCheckpointError, match="is damaged"):
             read(thread())
     assert values_of(face.fresh(), first) == {"n": 1}
+
+
+@pytest.mark.parametrize("damage", [b"", b"other bytes", b"x\x9c"])
+def test_a_compressed_piece_that_was_damaged_is_told(
+    face: Face, database: Data, damage: bytes
+) -> None:
+    chain = Chain(face)
+    chain.put({"list": ["x" * 500] * 20})
+    config = chain.put({"list": ["x" * 500] * 30})
+    pieces = {"type": "zlib"}
+    assert database["checkpoint_channel_values"].count_documents(pieces) == 1
+    database["checkpoint_channel_values"].update_one(pieces, {"$set": {"value": damage}})
+    with pytest.raises(DamagedCheckpointError, match="channel 'list'"):
+        face.fresh().get_tuple(config)
+
+
+def test_a_compressed_checkpoint_that_was_damaged_is_told(face: Face, database: Data) -> None:
+    chain = Chain(face)
+    chain.put({"list": ["x" * 500] * 20})
+    config = chain.put({"list": [*(["x" * 500] * 20), "y" * 500]})
+    damaged = {"$set": {"checkpoint": b"x\x9c"}}
+    assert database["checkpoints"].update_many({"type": "split-zlib"}, damaged).modified_count
+    with pytest.raises(DamagedCheckpointError, match="zlib stream"):
+        face.fresh().get_tuple(config)

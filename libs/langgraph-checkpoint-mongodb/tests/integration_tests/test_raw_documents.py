@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -15,6 +16,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Send
 from pymongo.database import Database
 
+from langgraph.checkpoint.mongodb._compression import DICTIONARY, decompress
 from tests.face import MakeFace
 from tests.support import LARGE_SIZE, Chain, checkpoint, insert_whole, thread
 
@@ -254,7 +256,7 @@ def test_inline_values_together_stay_in_the_described_size(
     chain.put({"more": bytes(2000)})
     (document,) = database["checkpoint_channel_values"].find({})
     assert (document["channel"], document["version"]) == ("__bundle__", "")
-    assert len(document["value"]) > 2000 * count
+    assert len(decompress(document["value"])) > 2000 * count
 
 
 def test_the_packed_checkpoint_is_as_described(make_face: MakeFace, database: Data) -> None:
@@ -334,3 +336,8 @@ def test_an_id_tells_when_its_document_was_written(make_face: MakeFace, database
     for name in ("checkpoints", "checkpoint_channel_values"):
         (document,) = database[name].find({})
         assert isinstance(document["_id"], bson.ObjectId)
+
+
+def test_the_dictionary_is_as_described(text: str) -> None:
+    (described,) = re.findall(r"^DICTIONARY = \((.*?)^\)$", text, re.M | re.S)
+    assert ast.literal_eval(f"({described})") == DICTIONARY

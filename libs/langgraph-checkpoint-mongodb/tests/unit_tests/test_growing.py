@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langgraph.checkpoint.mongodb._growing import (
-    FEW_PIECES,
     MAX_PIECES,
     PIECE_BYTES,
+    SMALL_PIECE_BYTES,
     TAIL_BYTES,
     Growth,
     cut_value,
@@ -123,18 +123,29 @@ def test_a_short_value_has_few_pieces_and_a_long_one_more() -> None:
         state = [*state, str(number) * (TAIL_BYTES // len(str(number)) + 10)]
         store.put(state)
         size = len(CODEC.dumps(state)[1])
-        assert len(store.pieces) <= FEW_PIECES + 3 + size // 8192
+        assert len(store.pieces) <= 3 + SMALL_PIECE_BYTES // TAIL_BYTES + size // SMALL_PIECE_BYTES
     assert store.written < 4 * size
 
 
 def test_many_small_pieces_become_one() -> None:
-    state = ["x" * 2 * 1024 * 1024]
+    state = ["x" * 8 * 1024 * 1024]
     store = Store(state)
     for number in range(3 * MAX_PIECES):
         state = [*state, str(number) * (TAIL_BYTES // len(str(number)) + 10)]
         store.put(state)
         assert len(store.pieces) <= MAX_PIECES + 4
     assert store.pieces[0] == CODEC.dumps(state[0])[1]
+
+
+def test_of_a_value_of_small_pieces_none_is_left_when_they_become_one() -> None:
+    state = ["x" * 5000]
+    store = Store(state)
+    counts = []
+    while len(CODEC.dumps(state)[1]) < SMALL_PIECE_BYTES:
+        state = [*state, "y" * TAIL_BYTES]
+        store.put(state)
+        counts.append(len(store.pieces))
+    assert counts == [2, 3, 4, 5, 1]
 
 
 def test_few_digests_serve_many_pieces() -> None:

@@ -216,7 +216,7 @@ OWN = {"thread_id": "Alice", "checkpoint_ns": "", "checkpoint_id": "1"}
 
 @pytest.mark.parametrize("other", [{"thread_id": "alice"}, {"checkpoint_ns": "a"}])
 def test_only_writes_of_the_checkpoint_itself_are_joined_to_it(other: dict[str, str]) -> None:
-    joined = [{**OWN, "pending_writes": [{**OWN, "idx": 0}, {**OWN, **other, "idx": 1}]}]
+    joined = [{**OWN, "writes": [{**OWN, "idx": 0}, {**OWN, **other, "idx": 1}]}]
     assert driver.unjoin(joined) == (OWN, [{**OWN, "idx": 0}])
 
 

@@ -17,7 +17,10 @@ from tests.upgrade_tests.rig import OldReleaseError, OldSaver
 
 Db = Database[dict[str, Any]]
 LARGE = "large " * 5000
-REFUSED = {"type": "NotImplementedError", "message": "Unknown serialization type: split:msgpack"}
+REFUSED = [
+    {"type": "NotImplementedError", "message": f"Unknown serialization type: {type_}"}
+    for type_ in ("split:msgpack", "split-zlib")
+]
 
 # What an application may do with a thread; each begins by reading it.
 ATTEMPTS: list[Callable[[OldSaver, str], Any]] = [
@@ -60,7 +63,7 @@ def test_an_old_release_refuses_split_threads_and_changes_nothing(
         for attempt in ATTEMPTS:
             with pytest.raises(OldReleaseError) as refused:
                 attempt(old, thread)
-            assert describe(refused) == REFUSED
+            assert describe(refused) in REFUSED
     assert today.dump(database) == stored
 
     for thread in threads:
@@ -77,10 +80,11 @@ def test_a_listing_by_an_old_release_stops_at_the_first_split_checkpoint(
     old.make("chat-newer")
 
     for thread in ("nested-large", "nested-small"):
-        assert old.list(thread) == {"found": [], "error": REFUSED}
-        assert old.list(thread, limit=1) == {"found": [], "error": REFUSED}
+        for listed in (old.list(thread), old.list(thread, limit=1)):
+            assert not listed["found"]
+            assert listed["error"] in REFUSED
     across = old.list(None)
-    assert across["error"] == REFUSED
+    assert across["error"] in REFUSED
     assert {thread for thread, _ in across["found"]} == {"chat-newer"}
     for thread in ("chat-older", "chat-newer"):
         of_thread = old.list(thread)
@@ -113,7 +117,7 @@ def test_an_encrypting_old_release_refuses_an_encrypted_split_thread(
     with pytest.raises(OldReleaseError) as refused:
         old.with_options(aes_key=key).read("approval")
 
-    assert describe(refused) == REFUSED
+    assert describe(refused) in REFUSED
     assert today.dump(database) == stored
 
 

@@ -14,6 +14,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from langgraph.checkpoint.mongodb._compression import compress, decompress
 from langgraph.checkpoint.mongodb.utils import dumps_metadata, loads_metadata
 
 __all__ = ["Codec", "Typed", "document_size", "estimate_size", "native_metadata", "native_size"]
@@ -24,6 +25,9 @@ Typed = tuple[str, bytes]
 # Types of LangGraph's serializer whose values come out of a container's serialization as
 # they come out of their own. Others (a pickle, a bytearray) do not.
 _NATIVE_TYPES = frozenset({"msgpack", "null", "bytes"})
+
+# The type of a piece that is compressed: none of LangGraph's own.
+_COMPRESSED = "zlib"
 
 # `_id`, which the driver or the server adds: type, name, ObjectId.
 _OBJECT_ID_BYTES = 1 + 4 + 12
@@ -94,12 +98,19 @@ class Codec:
         return self._in_clear().loads_typed(("msgpack", data))
 
     def seal(self, data: bytes) -> Typed:
-        """Make bytes that were cut ready to be stored: encrypted, where values are."""
+        """Make bytes that were cut ready to be stored: encrypted where values are, or shorter."""
+        if not self.encrypts() and (compressed := compress(data)):
+            return _COMPRESSED, compressed
         return self.dumps(data)
 
     def unseal(self, typed: Typed) -> bytes:
-        """The bytes that were sealed."""
-        return cast(bytes, self.loads(typed))
+        """The bytes that were sealed.
+
+        Raises:
+            ValueError: They were compressed, and are damaged.
+        """
+        type_, data = typed
+        return decompress(data) if type_ == _COMPRESSED else cast(bytes, self.loads(typed))
 
     def dumps_metadata(self, metadata: Mapping[str, Any]) -> Any:
         """Serialize checkpoint metadata: keys native, leaves as typed pairs."""

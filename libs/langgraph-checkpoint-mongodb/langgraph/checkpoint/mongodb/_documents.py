@@ -153,6 +153,8 @@ class ManifestEntry:
             document["pieces"] = struct.pack(f"<{len(self.pieces)}I", *self.pieces)
             # It is the channel's version in the checkpoint, which holds every one.
             document.pop("channel_version", None)
+            if not self.version:
+                del document["version"]
         return document
 
     @classmethod
@@ -163,6 +165,8 @@ class ManifestEntry:
             DamagedCheckpointError: It is not one that this library has written.
         """
         given = {name: document[name] for name in _ENTRY_FIELDS if name in document}
+        if "pieces" in given:
+            given.setdefault("version", "")
         wrong = [name for name, value in given.items() if not _is_possible(name, value)]
         if wrong or not given.keys() >= {"channel", "version", "size"}:
             raise DamagedCheckpointError(

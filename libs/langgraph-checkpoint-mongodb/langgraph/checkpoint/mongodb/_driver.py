@@ -62,7 +62,7 @@ CANNOT_JOIN = (OperationFailure, EncryptionError)
 _NEVER_JOINS = frozenset({9, 13, 59, 115, 303, 323, 28769, 40324})
 
 # No field of a checkpoint document has this name.
-_JOINED = "pending_writes"
+_JOINED = "writes"
 
 # A find that is read to its end comes in as few batches as the server allows.
 _BATCH = 100_000

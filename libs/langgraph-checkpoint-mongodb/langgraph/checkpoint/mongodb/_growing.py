@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 __all__ = [
-    "FEW_PIECES",
     "MAX_PIECES",
     "PIECE_BYTES",
     "SMALL_PIECE_BYTES",
@@ -41,17 +40,17 @@ short messages gets a piece about every second turn.
 """
 
 SMALL_PIECE_BYTES = 16 * 1024
-"""Pieces that are smaller are put together when there are many of them."""
+"""Pieces that are smaller become one when they are as large together, or a sixteenth of their
+value: a byte is written twice, and the pieces are few."""
 
-FEW_PIECES, MAX_PIECES = 4, 128
-"""So many small pieces at the end of a value become one: few of a value that is not large, and
-of a larger one in proportion, so that a byte is seldom written again."""
+MAX_PIECES = 128
+"""So many small pieces at the end of a value become one, however small they are."""
 
 PIECE_BYTES = 4 * 1024 * 1024
 """A piece is no larger than this; more is cut into several."""
 
-# One small piece more for so many bytes of the value.
-_FOR_EACH_PIECE = 8 * 1024
+# The part of a value that small pieces may be.
+_SMALL_SHARE = 16
 
 _DIGEST_BYTES = 10
 
@@ -162,12 +161,12 @@ def cut_value(data: bytes, before: Growth, *, most_tail: int = TAIL_BYTES) -> Cu
         return None
     if len(body) - at <= most_tail:
         return _cut(data, groups, [], bytes(body[at:]))
-    most = min(MAX_PIECES, max(FEW_PIECES, len(body) // _FOR_EACH_PIECE))
-    if sum(group.count for group in _small_at_end(groups)) >= most:
-        while groups and groups[-1].is_small:
-            at -= groups.pop().size
-        if not groups:
-            return None
+    small = [*_small_at_end(groups)]
+    together = len(body) - at + sum(group.size for group in small)
+    enough = max(SMALL_PIECE_BYTES, len(body) // _SMALL_SHARE)
+    if together >= enough or sum(group.count for group in small) >= MAX_PIECES:
+        at = len(body) - together
+        del groups[len(groups) - len(small) :]
     new = [bytes(piece) for piece in slices(body[at:])]
     kept = sum(group.count for group in groups)
     for piece in new:

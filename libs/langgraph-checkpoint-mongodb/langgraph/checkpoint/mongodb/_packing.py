@@ -15,7 +15,9 @@ from langgraph.checkpoint.base import Checkpoint
 
 from langgraph.checkpoint.mongodb._bundle import Bundle
 from langgraph.checkpoint.mongodb._codec import Codec, Typed
+from langgraph.checkpoint.mongodb._compression import compress, decompress
 from langgraph.checkpoint.mongodb._growing import Group, Growth
+from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError
 
 __all__ = ["Unpacked", "pack_checkpoint", "unpack_checkpoint"]
 
@@ -23,6 +25,7 @@ __all__ = ["Unpacked", "pack_checkpoint", "unpack_checkpoint"]
 # layout refuses the document ("Unknown serialization type") instead of showing a part.
 # Without a "+", at which an EncryptedSerializer would divide it.
 _TYPE_PREFIX = "split:"
+_COMPRESSED_TYPE = "split-zlib"  # Of msgpack: values that grow are LangGraph's own bytes.
 
 # The versions that `get_next_version` makes are stored as counter and suffix, while the
 # counter is one that a serializer can hold.
@@ -110,6 +113,8 @@ def pack_checkpoint(
         further.append([bundle.pairs, names.places(sorted(bundle.dead))])
     table = [_shortened(version) for version in versions]
     type_, data = codec.dumps([list(names), table, *packed, rest, *further])
+    if growths and type_ == "msgpack" and (compressed := compress(data)):
+        return _COMPRESSED_TYPE, compressed
     return _TYPE_PREFIX + type_, data
 
 
@@ -133,10 +138,11 @@ def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Unpacked:
         The checkpoint, without the channel values that the manifest names, and what is needed
         to read those.
     """
-    type_ = document["type"].removeprefix(_TYPE_PREFIX)
-    names, table, channel_versions, seen, updated, inline, checkpoint, *further = codec.loads(
-        (type_, document["checkpoint"])
-    )
+    if document["type"] == _COMPRESSED_TYPE:
+        typed = ("msgpack", _decompressed(document))
+    else:
+        typed = (document["type"].removeprefix(_TYPE_PREFIX), document["checkpoint"])
+    names, table, channel_versions, seen, updated, inline, checkpoint, *further = codec.loads(typed)
     versions = [_restored(version) for version in table]
 
     name_of, version_of = names.__getitem__, versions.__getitem__
@@ -161,6 +167,13 @@ def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Unpacked:
     pairs, dead = further[1] if len(further) > 1 else (0, [])
     dead = [*map(name_of, dead)]
     return Unpacked(cast(Checkpoint, checkpoint), growths, pairs, dead)
+
+
+def _decompressed(document: Mapping[str, Any]) -> bytes:
+    try:
+        return decompress(document["checkpoint"])
+    except ValueError as error:
+        raise DamagedCheckpointError(document["checkpoint_id"], str(error)) from None
 
 
 def _shortened(key: Any) -> Any:

@@ -2,8 +2,8 @@
 
 LangGraph takes a task that has pending writes for finished. What it wrote is one document
 for each write, which may go in several messages, so a crash can leave a part of it. Each
-document of several therefore tells how many there are and which attempt stored it, and
-only an attempt that is there whole counts.
+document of several therefore tells which attempt stored it, and the last one how many there
+are: only an attempt that is there whole counts.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ def write_documents(
     stamp: datetime | None,
 ) -> list[Document]:
     """The documents of one task's pending writes, the special channels at their own `idx`."""
-    ordinary = sum(channel not in WRITES_IDX_MAP for channel, _ in writes)
-    attempt: Document = {"attempt": ObjectId(), "count": ordinary} if ordinary > 1 else {}
     documents = []
     for number, (channel, value) in enumerate(writes):
         type_, data = codec.dumps(value)
@@ -62,11 +60,15 @@ def write_documents(
             "type": type_,
             "value": data,
         }
-        if document["idx"] >= 0:
-            document |= attempt
         if stamp is not None:
             document["created_at"] = stamp
         documents.append(document)
+    ordinary = [document for document in documents if document["idx"] >= 0]
+    if len(ordinary) > 1:
+        attempt = ObjectId()
+        for document in ordinary:
+            document["attempt"] = attempt
+        ordinary[-1]["count"] = len(ordinary)
     return documents
 
 
@@ -148,5 +150,10 @@ def whole_attempts(documents: Iterable[Document]) -> list[list[Document]]:
         found
         for attempt, found in sorted(attempts.items(), key=lambda item: str(item[0] or ""))
         # A single write, or one of an older release, has neither field.
-        if attempt is None or len({one["idx"] for one in found}) == found[0]["count"]
+        if attempt is None or len({one["idx"] for one in found}) == _count(found)
     ]
+
+
+def _count(found: Iterable[Document]) -> int | None:
+    """How many documents an attempt has, as its last one tells."""
+    return next((one["count"] for one in found if "count" in one), None)

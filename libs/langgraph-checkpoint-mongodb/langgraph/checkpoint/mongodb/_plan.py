@@ -378,7 +378,9 @@ class Planner:
     def _place_cut(self, channel: str, cut: Cut, entry: ManifestEntry) -> None:
         self._plan.growths[channel] = cut.growth
         self._plan.sizes[channel] = cut.growth.size
-        entry = replace(entry, channel_version=self._text(channel))
+        # Of a value that is written anew no document is whole.
+        version = entry.version if cut.kept else PIECES_VERSION
+        entry = replace(entry, version=version, channel_version=self._text(channel))
         numbers = (WHOLE,) if entry.pieces is None else entry.pieces
         new = [self._codec.seal(piece) for piece in cut.pieces]
         self._add_pieces(entry, numbers[: cut.kept], new)

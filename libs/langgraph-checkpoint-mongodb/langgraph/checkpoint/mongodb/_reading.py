@@ -376,7 +376,7 @@ def load_values(
         if entry.pieces is None:
             values[channel] = load_value(codec, entry, key, stored)
             continue
-        bodies = [_body(codec, stored[one]) for one in entry.keys(key)]
+        bodies = [_body(codec, key, stored[one]) for one in entry.keys(key)]
         if channel == BUNDLE:
             values |= load_bundle(codec, bodies, unpacked.pairs, unpacked.dead)
         else:
@@ -402,10 +402,14 @@ def load_value(
     return codec.loads(parts[0]) if entry.parts is None else join_parts(codec, parts)
 
 
-def _body(codec: Codec, document: Document) -> bytes:
+def _body(codec: Codec, key: CheckpointKey, document: Document) -> bytes:
     """The bytes of a piece, without the header of one that is a whole serialization."""
     if "part" in document:
-        return codec.unseal((document["type"], document["value"]))
+        try:
+            return codec.unseal((document["type"], document["value"]))
+        except ValueError as error:
+            what = f"a piece of channel {document['channel']!r} cannot be read: {error}"
+            raise DamagedCheckpointError(key.checkpoint_id, what) from error
     whole: bytes = document["value"]
     return whole[header_length(whole) :]
 
