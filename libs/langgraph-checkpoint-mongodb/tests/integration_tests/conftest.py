@@ -11,8 +11,8 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
-from langgraph.checkpoint.mongodb import _growing as growing
-from langgraph.checkpoint.mongodb import _plan as planning
+from langgraph.checkpoint.mongodb._layout import growing
+from langgraph.checkpoint.mongodb._layout import plan as planning
 from tests.face import Face, MakeFace
 from tests.support import CommandCounter
 

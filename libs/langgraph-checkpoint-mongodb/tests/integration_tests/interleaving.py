@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
 from langgraph.checkpoint.mongodb import MongoDBSaver
-from langgraph.checkpoint.mongodb._port import Call, Update, Updated
+from langgraph.checkpoint.mongodb._database.port import Call, Update, Updated
 from tests.integration_tests.tampering import COMMANDS
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pymongo.errors import AutoReconnect
 
-from langgraph.checkpoint.mongodb._port import Update, Updated
+from langgraph.checkpoint.mongodb._database.port import Update, Updated
 from tests.face import Face
 
 COMMANDS = frozenset(

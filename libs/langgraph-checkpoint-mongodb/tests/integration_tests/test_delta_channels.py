@@ -21,7 +21,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
 from tests.face import Face
 from tests.hypothesis_profile import examples
 from tests.support import Chain, CommandCounter, checkpoint, insert_old_write, insert_whole, thread

@@ -18,8 +18,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
-from langgraph.checkpoint.mongodb import _commit, _setup
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._database import indexes as _setup
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._operations import commit as _commit
 from tests.face import Face, Kind, MakeFace
 from tests.integration_tests.conftest import FailCommand
 from tests.integration_tests.tampering import (

@@ -15,10 +15,10 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import ChannelTooLargeError, MissingChannelValueError
-from langgraph.checkpoint.mongodb._documents import ValueKey
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES, Planner
-from langgraph.checkpoint.mongodb._queries import value_queries
-from langgraph.checkpoint.mongodb._reading import Found
+from langgraph.checkpoint.mongodb._layout.documents import ValueKey
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES, Planner
+from langgraph.checkpoint.mongodb._operations.arguments import value_queries
+from langgraph.checkpoint.mongodb._operations.reading import Found
 from tests.face import Face, MakeFace
 from tests.hypothesis_profile import examples
 from tests.support import Chain, CommandCounter, checkpoint, contents, thread, values_of

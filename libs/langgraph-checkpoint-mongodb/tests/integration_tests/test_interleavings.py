@@ -21,14 +21,15 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint
 from pymongo import MongoClient
 
-from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver, _commit
-from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._copying import copy_thread
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
-from langgraph.checkpoint.mongodb._port import Call
-from langgraph.checkpoint.mongodb._reading import get_tuple
-from langgraph.checkpoint.mongodb._retention import delete_for_runs, delete_thread, prune
-from langgraph.checkpoint.mongodb._writing import put
+from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
+from langgraph.checkpoint.mongodb._database.port import Call
+from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._operations import commit as _commit
+from langgraph.checkpoint.mongodb._operations.copying import copy_thread
+from langgraph.checkpoint.mongodb._operations.put import put
+from langgraph.checkpoint.mongodb._operations.reading import get_tuple
+from langgraph.checkpoint.mongodb._operations.removal import delete_for_runs, delete_thread, prune
 from tests.hypothesis_profile import examples, moments
 from tests.integration_tests.interleaving import Party
 from tests.support import checkpoint, thread

@@ -20,7 +20,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import MongoDBSaver
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
 from tests.face import Face, MakeFace
 from tests.integration_tests.conftest import FailCommand
 from tests.support import (

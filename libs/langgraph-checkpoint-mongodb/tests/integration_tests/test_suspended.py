@@ -13,10 +13,10 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import _clock
-from langgraph.checkpoint.mongodb._compat import COUNTERS, DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import COPY_CHANNEL
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._database import clock as _clock
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS, DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.documents import COPY_CHANNEL
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
 from tests.face import Face, MakeFace
 from tests.integration_tests.tampering import InjectedFault, Step, again, tampered
 from tests.support import Chain, checkpoint, insert_old_write, insert_whole, thread, values_of

@@ -15,9 +15,10 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, MongoDBSaver, _clock
-from langgraph.checkpoint.mongodb._clock import Reading
-from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
+from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, MongoDBSaver
+from langgraph.checkpoint.mongodb._database import clock as _clock
+from langgraph.checkpoint.mongodb._database.clock import Reading
+from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
 from tests.face import Face, MakeFace
 from tests.integration_tests.tampering import again
 from tests.support import (

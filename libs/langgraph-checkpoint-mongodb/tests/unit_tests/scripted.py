@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from pymongo.operations import IndexModel
 
-from langgraph.checkpoint.mongodb._clock import wall_time
-from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._memory import Memory
-from langgraph.checkpoint.mongodb._port import Port, Role, Update, Updated
+from langgraph.checkpoint.mongodb._database.clock import wall_time
+from langgraph.checkpoint.mongodb._database.port import Port, Role, Update, Updated
+from langgraph.checkpoint.mongodb._layout.documents import Document
+from langgraph.checkpoint.mongodb._operations.memory import Memory
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph.checkpoint.mongodb._bundle import BUNDLE
-from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._documents import COPY_CHANNEL
+from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
+from langgraph.checkpoint.mongodb._layout.codec import Codec
+from langgraph.checkpoint.mongodb._layout.documents import COPY_CHANNEL
 
 HAS_DELTA_CHANNELS = hasattr(BaseCheckpointSaver, "get_delta_channel_history")
 needs_delta_channels = pytest.mark.skipif(

@@ -16,20 +16,20 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph.checkpoint.mongodb._clock import wall_time as now
-from langgraph.checkpoint.mongodb._codec import (
+from langgraph.checkpoint.mongodb._database.clock import wall_time as now
+from langgraph.checkpoint.mongodb._layout.codec import (
     Codec,
     document_size,
     estimate_size,
     native_size,
 )
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._layout.documents import (
     CheckpointKey,
     ManifestEntry,
     payload_size,
     value_documents,
 )
-from langgraph.checkpoint.mongodb._pending import write_documents
+from langgraph.checkpoint.mongodb._layout.writes import write_documents
 from tests.unit_tests.strategies import CODEC, names, texts, values
 
 MB = 1024 * 1024

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._layout.documents import (
     LAYOUT,
     CheckpointKey,
     ManifestEntry,
@@ -17,7 +17,12 @@ from langgraph.checkpoint.mongodb._documents import (
     value_documents,
     value_version,
 )
-from langgraph.checkpoint.mongodb._pending import pending_writes, refer, referred, write_documents
+from langgraph.checkpoint.mongodb._layout.writes import (
+    pending_writes,
+    refer,
+    referred,
+    write_documents,
+)
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 from tests.unit_tests.strategies import CODEC, names, texts, unique_versions, values, versions
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langgraph.checkpoint.mongodb import MongoDBSaver, UnknownLayoutError
-from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN
-from langgraph.checkpoint.mongodb._documents import CheckpointKey
-from langgraph.checkpoint.mongodb._graph import Graph, by_namespace, key_queries
-from langgraph.checkpoint.mongodb._port import run
-from langgraph.checkpoint.mongodb._queries import config_of
+from langgraph.checkpoint.mongodb._database.port import run
+from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey
+from langgraph.checkpoint.mongodb._operations.ancestry import Graph, by_namespace, key_queries
+from langgraph.checkpoint.mongodb._operations.arguments import config_of
+from langgraph.checkpoint.mongodb._operations.commit import DOOMED, UNPROVEN
 from tests.hypothesis_profile import examples
 from tests.support import checkpoint, thread
 from tests.unit_tests.strategies import needs_delta_channels

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langgraph.checkpoint.mongodb._growing import (
+from langgraph.checkpoint.mongodb._layout.growing import (
     FEW_PIECES,
     MAX_PIECES,
     PIECE_BYTES,

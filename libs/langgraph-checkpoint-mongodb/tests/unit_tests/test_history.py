@@ -8,13 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver, _history, _reading
-from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN
-from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import LAYOUT, CheckpointKey, Document
-from langgraph.checkpoint.mongodb._memory import Parent
-from langgraph.checkpoint.mongodb._port import Role
-from langgraph.checkpoint.mongodb._queries import config_of
+from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
+from langgraph.checkpoint.mongodb._database.port import Role
+from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.documents import LAYOUT, CheckpointKey, Document
+from langgraph.checkpoint.mongodb._operations import history as _history
+from langgraph.checkpoint.mongodb._operations import reading as _reading
+from langgraph.checkpoint.mongodb._operations.arguments import config_of
+from langgraph.checkpoint.mongodb._operations.commit import RETAINED, UNPROVEN
+from langgraph.checkpoint.mongodb._operations.memory import Parent
 from tests.hypothesis_profile import examples
 from tests.support import thread
 from tests.unit_tests.strategies import needs_delta_channels

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langgraph.checkpoint.mongodb import _memory
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, ManifestEntry
-from langgraph.checkpoint.mongodb._memory import Memory, Parent
+from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey, ManifestEntry
+from langgraph.checkpoint.mongodb._operations import memory as _memory
+from langgraph.checkpoint.mongodb._operations.memory import Memory, Parent
 
 
 def key(thread: str = "t", checkpoint_id: str = "1", checkpoint_ns: str = "") -> CheckpointKey:

@@ -9,25 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph.checkpoint.mongodb._bundle import BUNDLE
-from langgraph.checkpoint.mongodb._codec import Codec, Typed
-from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
+from langgraph.checkpoint.mongodb._layout.codec import Codec, Typed
+from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.documents import (
     LAYOUT,
     WHOLE,
     CheckpointKey,
     ManifestEntry,
     version_text,
 )
-from langgraph.checkpoint.mongodb._memory import Parent
-from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, join_parts
-from langgraph.checkpoint.mongodb._plan import (
+from langgraph.checkpoint.mongodb._layout.parts import LARGE_ITEM_BYTES, join_parts
+from langgraph.checkpoint.mongodb._layout.plan import (
     INLINE_TOTAL_BYTES,
     INLINE_VALUE_BYTES,
     TAILS_TOTAL_BYTES,
     Plan,
     Planner,
 )
+from langgraph.checkpoint.mongodb._operations.memory import Parent
 from tests.hypothesis_profile import examples
 from tests.support import checkpoint
 from tests.unit_tests.strategies import (

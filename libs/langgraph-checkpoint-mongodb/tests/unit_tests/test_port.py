@@ -12,10 +12,10 @@ from bson.codec_options import CodecOptions
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.errors import AutoReconnect, BulkWriteError, ExecutionTimeout, OperationFailure
 
-from langgraph.checkpoint.mongodb import _driver as driver
-from langgraph.checkpoint.mongodb._async_port import AsyncPort
-from langgraph.checkpoint.mongodb._port import Role, Update, Updated, run
-from langgraph.checkpoint.mongodb._sync_port import SyncPort
+from langgraph.checkpoint.mongodb._database import driver
+from langgraph.checkpoint.mongodb._database.aio import AsyncPort
+from langgraph.checkpoint.mongodb._database.port import Role, Update, Updated, run
+from langgraph.checkpoint.mongodb._database.sync import SyncPort
 
 MB = 1024 * 1024
 KEY = {"thread_id": "t"}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from langchain_core.runnables import RunnableConfig
 from mongomock.filtering import filter_applies
 
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, ValueKey
-from langgraph.checkpoint.mongodb._queries import (
+from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey, ValueKey
+from langgraph.checkpoint.mongodb._operations.arguments import (
     ListQuery,
     Resume,
     any_of,

@@ -9,21 +9,22 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from mongomock.filtering import filter_applies
 
-from langgraph.checkpoint.mongodb import MissingChannelValueError, UnknownLayoutError, _listing
-from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb import MissingChannelValueError, UnknownLayoutError
+from langgraph.checkpoint.mongodb._database.port import Call, Role, run
+from langgraph.checkpoint.mongodb._layout.documents import (
     CheckpointKey,
     Document,
     ManifestEntry,
     value_documents,
 )
-from langgraph.checkpoint.mongodb._listing import Listing
-from langgraph.checkpoint.mongodb._packing import pack_checkpoint
-from langgraph.checkpoint.mongodb._pending import refer, write_documents
-from langgraph.checkpoint.mongodb._port import Call, Role, run
-from langgraph.checkpoint.mongodb._queries import list_query
-from langgraph.checkpoint.mongodb._reading import Found, get_tuple, query_of
-from langgraph.checkpoint.mongodb._whole import whole_fields
+from langgraph.checkpoint.mongodb._layout.packing import pack_checkpoint
+from langgraph.checkpoint.mongodb._layout.whole import whole_fields
+from langgraph.checkpoint.mongodb._layout.writes import refer, write_documents
+from langgraph.checkpoint.mongodb._operations import listing as _listing
+from langgraph.checkpoint.mongodb._operations.arguments import list_query
+from langgraph.checkpoint.mongodb._operations.commit import RETAINED, UNPROVEN
+from langgraph.checkpoint.mongodb._operations.listing import Listing
+from langgraph.checkpoint.mongodb._operations.reading import Found, get_tuple, query_of
 from tests.support import Chain, checkpoint, thread
 from tests.unit_tests.scripted import ScriptedPort
 from tests.unit_tests.strategies import CODEC

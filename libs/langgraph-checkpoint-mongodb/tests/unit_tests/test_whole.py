@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph.checkpoint.mongodb._whole import whole_checkpoint, whole_fields
+from langgraph.checkpoint.mongodb._layout.whole import whole_checkpoint, whole_fields
 from tests.support import checkpoint
 from tests.unit_tests.strategies import CODEC, names, unique_versions, values
 

@@ -17,18 +17,18 @@ from langgraph.checkpoint.mongodb import (
     CheckpointTooLargeError,
     MissingChannelValueError,
 )
-from langgraph.checkpoint.mongodb._clock import wall_time as now
-from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._commit import DOOMED, UNPROVEN, VISIBLE
-from langgraph.checkpoint.mongodb._compat import COUNTERS, DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, ManifestEntry
-from langgraph.checkpoint.mongodb._memory import Parent
-from langgraph.checkpoint.mongodb._packing import pack_checkpoint
-from langgraph.checkpoint.mongodb._parts import digest
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
-from langgraph.checkpoint.mongodb._port import Call, Update, Updated, run
-from langgraph.checkpoint.mongodb._put_writes import put_writes
-from langgraph.checkpoint.mongodb._writing import put
+from langgraph.checkpoint.mongodb._database.clock import wall_time as now
+from langgraph.checkpoint.mongodb._database.port import Call, Update, Updated, run
+from langgraph.checkpoint.mongodb._layout.codec import Codec
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS, DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey, Document, ManifestEntry
+from langgraph.checkpoint.mongodb._layout.packing import pack_checkpoint
+from langgraph.checkpoint.mongodb._layout.parts import digest
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._operations.commit import DOOMED, UNPROVEN, VISIBLE
+from langgraph.checkpoint.mongodb._operations.memory import Parent
+from langgraph.checkpoint.mongodb._operations.put import put
+from langgraph.checkpoint.mongodb._operations.put_writes import put_writes
 from tests.support import checkpoint, thread
 from tests.unit_tests.scripted import Asked, ScriptedPort
 from tests.unit_tests.strategies import CODEC, needs_delta_channels

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from langchain_core.runnables import RunnableConfig
 
 from langgraph.checkpoint.mongodb import MongoDBSaver
-from langgraph.checkpoint.mongodb._compat import COUNTERS, DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import CheckpointKey
-from langgraph.checkpoint.mongodb._queries import config_of
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS, DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey
+from langgraph.checkpoint.mongodb._operations.arguments import config_of
 from tests.support import checkpoint, thread
 
 CHANNELS = ("log", "notes")

@@ -11,10 +11,10 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._forks import ForkSafeLock
-from langgraph.checkpoint.mongodb._port import Call, Port, Role
-from langgraph.checkpoint.mongodb._ttl import checked_ttl
+from langgraph.checkpoint.mongodb._database.forks import ForkSafeLock
+from langgraph.checkpoint.mongodb._database.port import Call, Port, Role
+from langgraph.checkpoint.mongodb._layout.codec import Codec
+from langgraph.checkpoint.mongodb._layout.ttl import checked_ttl
 
 __all__ = ["SaverBase", "checked_client", "checked_limit", "collection_names"]
 

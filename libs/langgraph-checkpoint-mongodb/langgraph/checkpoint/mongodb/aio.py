@@ -19,26 +19,26 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from langgraph.checkpoint.mongodb import (
-    _copying,
-    _history,
-    _put_writes,
-    _reading,
-    _retention,
-    _setup,
-    _writing,
-)
-from langgraph.checkpoint.mongodb._async_port import AsyncPort
 from langgraph.checkpoint.mongodb._base import (
     SaverBase,
     checked_client,
     checked_limit,
     collection_names,
 )
-from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._listing import Listing
-from langgraph.checkpoint.mongodb._port import Call
-from langgraph.checkpoint.mongodb._queries import list_query
+from langgraph.checkpoint.mongodb._database import indexes
+from langgraph.checkpoint.mongodb._database.aio import AsyncPort
+from langgraph.checkpoint.mongodb._database.port import Call
+from langgraph.checkpoint.mongodb._layout.documents import Document
+from langgraph.checkpoint.mongodb._operations import (
+    copying,
+    history,
+    put,
+    put_writes,
+    reading,
+    removal,
+)
+from langgraph.checkpoint.mongodb._operations.arguments import list_query
+from langgraph.checkpoint.mongodb._operations.listing import Listing
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class AsyncMongoDBSaver(SaverBase):
         """
         self._bind()
         async with self._port.setting_up:
-            await _setup.setup(self._port, self.ttl)
+            await indexes.setup(self._port, self.ttl)
             self._port.ready = True
 
     def _bind(self) -> None:
@@ -229,7 +229,7 @@ class AsyncMongoDBSaver(SaverBase):
         if not port.ready:
             async with port.setting_up:
                 if not port.ready:
-                    await _setup.setup(port, self.ttl)
+                    await indexes.setup(port, self.ttl)
                     port.ready = True
         return self._call()
 
@@ -272,7 +272,7 @@ class AsyncMongoDBSaver(SaverBase):
                 gone itself, and one that was read is rebuilt from it.
             UnknownLayoutError: A newer release wrote the checkpoint.
         """
-        return await _reading.get_tuple(await self._ready(), config)
+        return await reading.get_tuple(await self._ready(), config)
 
     async def alist(
         self,
@@ -305,7 +305,7 @@ class AsyncMongoDBSaver(SaverBase):
         listing = Listing(await self._ready(), wanted, most)
         while not listing.ended:
             for found in await listing.page():
-                yield await _reading.decode(listing.call, found)
+                yield await reading.decode(listing.call, found)
             listing.check()
 
     async def aput(
@@ -336,7 +336,7 @@ class AsyncMongoDBSaver(SaverBase):
                 this checkpoint builds on.
         """
         call = await self._ready()
-        return await _writing.put(call, config, checkpoint, metadata, new_versions)
+        return await put.put(call, config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self,
@@ -361,7 +361,7 @@ class AsyncMongoDBSaver(SaverBase):
             ChannelTooLargeError: A value does not fit into one document; nothing was
                 written.
         """
-        await _put_writes.put_writes(await self._ready(), config, writes, task_id, task_path)
+        await put_writes.put_writes(await self._ready(), config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete a thread: checkpoints, pending writes and channel values, all namespaces.
@@ -372,7 +372,7 @@ class AsyncMongoDBSaver(SaverBase):
         Raises:
             ValueError: It is not a string.
         """
-        await _retention.delete_thread(await self._ready(), thread_id)
+        await removal.delete_thread(await self._ready(), thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs, with their pending writes and values.
@@ -386,7 +386,7 @@ class AsyncMongoDBSaver(SaverBase):
         Raises:
             ValueError: One of them is not a string.
         """
-        await _retention.delete_for_runs(await self._ready(), run_ids)
+        await removal.delete_for_runs(await self._ready(), run_ids)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread, all its namespaces and its history, on the server.
@@ -401,7 +401,7 @@ class AsyncMongoDBSaver(SaverBase):
             ValueError: An identifier is not a string, both are the same, or the target
                 has checkpoints.
         """
-        await _copying.copy_thread(await self._ready(), source_thread_id, target_thread_id)
+        await copying.copy_thread(await self._ready(), source_thread_id, target_thread_id)
 
     async def aprune(
         self,
@@ -425,7 +425,7 @@ class AsyncMongoDBSaver(SaverBase):
             ValueError: The strategy is unknown, `keep_last` is below 1, or an identifier
                 is not a string.
         """
-        await _retention.prune(await self._ready(), thread_ids, strategy, keep_last)
+        await removal.prune(await self._ready(), thread_ids, strategy, keep_last)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -444,7 +444,7 @@ class AsyncMongoDBSaver(SaverBase):
             ValueError: An identifier is not a string.
             MissingChannelValueError: A seed that an ancestor names is not stored.
         """
-        return await _history.get_delta_channel_history(await self._ready(), config, channels)
+        return await history.get_delta_channel_history(await self._ready(), config, channels)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`aget_tuple`, from another thread than the event loop's."""

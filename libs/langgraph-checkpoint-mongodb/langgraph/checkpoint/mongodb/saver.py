@@ -19,26 +19,26 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import (
-    _copying,
-    _history,
-    _put_writes,
-    _reading,
-    _retention,
-    _setup,
-    _writing,
-)
 from langgraph.checkpoint.mongodb._base import (
     SaverBase,
     checked_client,
     checked_limit,
     collection_names,
 )
-from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._listing import Listing
-from langgraph.checkpoint.mongodb._port import run
-from langgraph.checkpoint.mongodb._queries import list_query
-from langgraph.checkpoint.mongodb._sync_port import SyncPort
+from langgraph.checkpoint.mongodb._database import indexes
+from langgraph.checkpoint.mongodb._database.port import run
+from langgraph.checkpoint.mongodb._database.sync import SyncPort
+from langgraph.checkpoint.mongodb._layout.documents import Document
+from langgraph.checkpoint.mongodb._operations import (
+    copying,
+    history,
+    put,
+    put_writes,
+    reading,
+    removal,
+)
+from langgraph.checkpoint.mongodb._operations.arguments import list_query
+from langgraph.checkpoint.mongodb._operations.listing import Listing
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class MongoDBSaver(SaverBase):
             pymongo.errors.OperationFailure: The server refuses a unique index; a note on
                 the error says which and what to do.
         """
-        run(_setup.setup(self._port, self.ttl))
+        run(indexes.setup(self._port, self.ttl))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read one checkpoint.
@@ -229,7 +229,7 @@ class MongoDBSaver(SaverBase):
                 gone itself, and one that was read is rebuilt from it.
             UnknownLayoutError: A newer release wrote the checkpoint.
         """
-        return run(_reading.get_tuple(self._call(), config))
+        return run(reading.get_tuple(self._call(), config))
 
     def list(
         self,
@@ -264,7 +264,7 @@ class MongoDBSaver(SaverBase):
     def _listed(self, listing: Listing) -> Iterator[CheckpointTuple]:
         while not listing.ended:
             for found in run(listing.page()):
-                yield run(_reading.decode(listing.call, found))
+                yield run(reading.decode(listing.call, found))
             listing.check()
 
     def put(
@@ -294,7 +294,7 @@ class MongoDBSaver(SaverBase):
             MissingChannelValueError: The thread was deleted meanwhile, and with it what
                 this checkpoint builds on.
         """
-        return run(_writing.put(self._call(), config, checkpoint, metadata, new_versions))
+        return run(put.put(self._call(), config, checkpoint, metadata, new_versions))
 
     def put_writes(
         self,
@@ -319,7 +319,7 @@ class MongoDBSaver(SaverBase):
             ChannelTooLargeError: A value does not fit into one document; nothing was
                 written.
         """
-        run(_put_writes.put_writes(self._call(), config, writes, task_id, task_path))
+        run(put_writes.put_writes(self._call(), config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread: checkpoints, pending writes and channel values, all namespaces.
@@ -330,7 +330,7 @@ class MongoDBSaver(SaverBase):
         Raises:
             ValueError: It is not a string.
         """
-        run(_retention.delete_thread(self._call(), thread_id))
+        run(removal.delete_thread(self._call(), thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs, with their pending writes and values.
@@ -344,7 +344,7 @@ class MongoDBSaver(SaverBase):
         Raises:
             ValueError: One of them is not a string.
         """
-        run(_retention.delete_for_runs(self._call(), run_ids))
+        run(removal.delete_for_runs(self._call(), run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread, all its namespaces and its history, on the server.
@@ -359,7 +359,7 @@ class MongoDBSaver(SaverBase):
             ValueError: An identifier is not a string, both are the same, or the target
                 has checkpoints.
         """
-        run(_copying.copy_thread(self._call(), source_thread_id, target_thread_id))
+        run(copying.copy_thread(self._call(), source_thread_id, target_thread_id))
 
     def prune(
         self,
@@ -383,7 +383,7 @@ class MongoDBSaver(SaverBase):
             ValueError: The strategy is unknown, `keep_last` is below 1, or an identifier
                 is not a string.
         """
-        run(_retention.prune(self._call(), thread_ids, strategy, keep_last))
+        run(removal.prune(self._call(), thread_ids, strategy, keep_last))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -402,7 +402,7 @@ class MongoDBSaver(SaverBase):
             ValueError: An identifier is not a string.
             MissingChannelValueError: A seed that an ancestor names is not stored.
         """
-        return run(_history.get_delta_channel_history(self._call(), config, channels))
+        return run(history.get_delta_channel_history(self._call(), config, channels))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`get_tuple` in a thread."""

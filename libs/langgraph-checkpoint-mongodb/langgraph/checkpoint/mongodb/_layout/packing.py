@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, cast
 
 from langgraph.checkpoint.base import Checkpoint
 
-from langgraph.checkpoint.mongodb._bundle import Bundle
-from langgraph.checkpoint.mongodb._codec import Codec, Typed
-from langgraph.checkpoint.mongodb._growing import Group, Growth
+from langgraph.checkpoint.mongodb._layout.bundle import Bundle
+from langgraph.checkpoint.mongodb._layout.codec import Codec, Typed
+from langgraph.checkpoint.mongodb._layout.growing import Group, Growth
 
 __all__ = ["Unpacked", "pack_checkpoint", "unpack_checkpoint"]
 

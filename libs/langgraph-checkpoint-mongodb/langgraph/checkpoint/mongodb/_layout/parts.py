@@ -14,7 +14,7 @@ from typing import Any
 
 from langgraph.checkpoint.serde.types import TASKS
 
-from langgraph.checkpoint.mongodb._codec import Codec, Typed
+from langgraph.checkpoint.mongodb._layout.codec import Codec, Typed
 
 __all__ = [
     "LARGE_ITEM_BYTES",

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from langgraph.checkpoint.mongodb._codec import Typed, document_size, native_metadata
-from langgraph.checkpoint.mongodb._compat import COUNTERS
+from langgraph.checkpoint.mongodb._layout.codec import Typed, document_size, native_metadata
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS
 from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError, UnknownLayoutError
 
 __all__ = [

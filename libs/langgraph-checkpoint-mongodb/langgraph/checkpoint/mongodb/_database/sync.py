@@ -16,13 +16,13 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 from pymongo.operations import IndexModel
 from pymongo.read_concern import ReadConcern
 
-from langgraph.checkpoint.mongodb import _driver as driver
-from langgraph.checkpoint.mongodb._clock import clock_of, object_id, wall_time
-from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._gathering import get_timeout
-from langgraph.checkpoint.mongodb._memory import Memory
-from langgraph.checkpoint.mongodb._port import Role, Update, Updated
-from langgraph.checkpoint.mongodb._queries import ALL_FIELDS
+from langgraph.checkpoint.mongodb._database import driver
+from langgraph.checkpoint.mongodb._database.clock import clock_of, object_id, wall_time
+from langgraph.checkpoint.mongodb._database.gathering import get_timeout
+from langgraph.checkpoint.mongodb._database.port import Role, Update, Updated
+from langgraph.checkpoint.mongodb._layout.documents import Document
+from langgraph.checkpoint.mongodb._operations.arguments import ALL_FIELDS
+from langgraph.checkpoint.mongodb._operations.memory import Memory
 
 __all__ = ["SyncPort"]
 

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from langgraph.checkpoint.base import Checkpoint
 
-from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._documents import Document
+from langgraph.checkpoint.mongodb._layout.codec import Codec
+from langgraph.checkpoint.mongodb._layout.documents import Document
 
 __all__ = ["whole_checkpoint", "whole_fields"]
 

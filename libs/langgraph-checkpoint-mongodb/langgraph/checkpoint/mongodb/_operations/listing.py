@@ -11,10 +11,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langgraph.checkpoint.mongodb._commit import VISIBLE
-from langgraph.checkpoint.mongodb._documents import LAYOUT, CheckpointKey, Document, ValueKey
-from langgraph.checkpoint.mongodb._port import Call
-from langgraph.checkpoint.mongodb._queries import (
+from langgraph.checkpoint.mongodb._database.port import Call
+from langgraph.checkpoint.mongodb._layout.documents import LAYOUT, CheckpointKey, Document, ValueKey
+from langgraph.checkpoint.mongodb._operations.arguments import (
     ALL_FIELDS,
     KEY_FIELDS,
     ListQuery,
@@ -22,7 +21,8 @@ from langgraph.checkpoint.mongodb._queries import (
     matches,
     prefilter,
 )
-from langgraph.checkpoint.mongodb._reading import (
+from langgraph.checkpoint.mongodb._operations.commit import VISIBLE
+from langgraph.checkpoint.mongodb._operations.reading import (
     Found,
     complete,
     fill,

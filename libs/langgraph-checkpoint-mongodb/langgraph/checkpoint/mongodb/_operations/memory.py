@@ -2,7 +2,7 @@
 
 Bounded, shared by the clones of a saver, and never trusted for a value's existence: a
 checkpoint that carries values over proves in the same command that its parent is still
-there (`_commit`).
+there (`_operations.commit`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 
 from bson import ObjectId
 
-from langgraph.checkpoint.mongodb._bundle import Bundle
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._database.forks import ForkSafeLock
+from langgraph.checkpoint.mongodb._layout.bundle import Bundle
+from langgraph.checkpoint.mongodb._layout.documents import (
     CheckpointKey,
     Document,
     ManifestEntry,
     delta_channels,
     layout_of,
 )
-from langgraph.checkpoint.mongodb._forks import ForkSafeLock
-from langgraph.checkpoint.mongodb._growing import Growth
-from langgraph.checkpoint.mongodb._ttl import aware
+from langgraph.checkpoint.mongodb._layout.growing import Growth
+from langgraph.checkpoint.mongodb._layout.ttl import aware
 from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError
 
 __all__ = ["Life", "Memory", "Parent", "Planning"]

@@ -14,8 +14,8 @@ from typing import Any
 from pymongo.errors import OperationFailure
 from pymongo.operations import IndexModel
 
-from langgraph.checkpoint.mongodb._documents import VALUE_KEY, WRITE_KEY, Document
-from langgraph.checkpoint.mongodb._port import Port, Role
+from langgraph.checkpoint.mongodb._database.port import Port, Role
+from langgraph.checkpoint.mongodb._layout.documents import VALUE_KEY, WRITE_KEY, Document
 
 __all__ = ["INDEXES", "TTL_KEYS", "Index", "setup"]
 

@@ -16,8 +16,8 @@ from typing import Any
 from bson import ObjectId
 from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
 
-from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._layout.codec import Codec
+from langgraph.checkpoint.mongodb._layout.documents import (
     CheckpointKey,
     Document,
     ManifestEntry,

@@ -1,7 +1,7 @@
 """delete_thread, delete_for_runs and prune: removing without losing.
 
 Other processes put checkpoints into the same threads meanwhile. Checkpoints that are to
-go are first marked `doomed`: a put that builds on one of them notices (`_commit`).
+go are first marked `doomed`: a put that builds on one of them notices (`_operations.commit`).
 Then the thread is read again; what checkpoints that came in between still need is
 spared, and only the rest is deleted, as far as it is still marked: checkpoints first, then
 writes, then values. Every step can be repeated after a crash, and no two need be close in
@@ -15,19 +15,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from langgraph.checkpoint.mongodb._clock import object_id
-from langgraph.checkpoint.mongodb._commit import DOOMED, REKEYED, RETAINED
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._database.clock import object_id
+from langgraph.checkpoint.mongodb._database.port import Call, Role
+from langgraph.checkpoint.mongodb._layout.documents import (
     COPY_CHANNEL,
     VALUE_KEY,
     CheckpointKey,
     Document,
     ValueKey,
 )
-from langgraph.checkpoint.mongodb._graph import Graph, key_queries
-from langgraph.checkpoint.mongodb._port import Call, Role
-from langgraph.checkpoint.mongodb._queries import KEY_FIELDS, checked, value_queries
-from langgraph.checkpoint.mongodb._reading import key_of
+from langgraph.checkpoint.mongodb._operations.ancestry import Graph, key_queries
+from langgraph.checkpoint.mongodb._operations.arguments import KEY_FIELDS, checked, value_queries
+from langgraph.checkpoint.mongodb._operations.commit import DOOMED, REKEYED, RETAINED
+from langgraph.checkpoint.mongodb._operations.reading import key_of
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 
 __all__ = ["delete_for_runs", "delete_thread", "prune"]

@@ -1,8 +1,8 @@
 """The small values that are too many for the checkpoint's own document lie together.
 
 A bundle is a dict of channel values whose pairs are appended: a channel's last pair counts.
-It is stored in pieces like any value that grows (`_growing`), under a channel name of its own,
-and read by one deserialization. Pairs of channels that have left it, or have no value any
+It is stored in pieces like any value that grows (`_layout.growing`), under a channel name of its
+own, and read by one deserialization. Pairs of channels that have left it, or have no value any
 more, are named in the packed checkpoint; when they are too many, the bundle is written anew.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._growing import PIECE_BYTES, header_length, map_header
+from langgraph.checkpoint.mongodb._layout.codec import Codec
+from langgraph.checkpoint.mongodb._layout.growing import PIECE_BYTES, header_length, map_header
 
 __all__ = ["BUNDLE", "Bundle", "bundle_pieces", "load_bundle"]
 

@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from pymongo.operations import IndexModel
 
-from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._memory import Memory
+from langgraph.checkpoint.mongodb._layout.codec import Codec
+from langgraph.checkpoint.mongodb._layout.documents import Document
+from langgraph.checkpoint.mongodb._operations.memory import Memory
 
 __all__ = ["Call", "Port", "Role", "Update", "Updated", "run"]
 

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from bson import ObjectId
 
-from langgraph.checkpoint.mongodb._codec import native_metadata
-from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN, long_ago
-from langgraph.checkpoint.mongodb._compat import COUNTERS
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._database.port import Call
+from langgraph.checkpoint.mongodb._layout.codec import native_metadata
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS
+from langgraph.checkpoint.mongodb._layout.documents import (
     CheckpointKey,
     Document,
     ManifestEntry,
@@ -22,11 +22,11 @@ from langgraph.checkpoint.mongodb._documents import (
     delta_channels,
     layout_of,
 )
-from langgraph.checkpoint.mongodb._history import CHAIN_FIELDS, Chain, Walk
-from langgraph.checkpoint.mongodb._memory import Parent
-from langgraph.checkpoint.mongodb._port import Call
-from langgraph.checkpoint.mongodb._queries import KEY_FIELDS
-from langgraph.checkpoint.mongodb._reading import key_of
+from langgraph.checkpoint.mongodb._operations.arguments import KEY_FIELDS
+from langgraph.checkpoint.mongodb._operations.commit import RETAINED, UNPROVEN, long_ago
+from langgraph.checkpoint.mongodb._operations.history import CHAIN_FIELDS, Chain, Walk
+from langgraph.checkpoint.mongodb._operations.memory import Parent
+from langgraph.checkpoint.mongodb._operations.reading import key_of
 
 __all__ = ["Graph", "by_namespace", "key_queries"]
 

@@ -1,20 +1,26 @@
 """What a put does when its parent was not there as it had been read.
 
 Someone is removing it, or has done so; or values that no checkpoint named were deleted
-meanwhile, maybe those that the put has just written. `_commit` says why this is safe.
+meanwhile, maybe those that the put has just written. `_operations.commit` says why this is safe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from langgraph.checkpoint.mongodb._commit import DOOMED, RETAINED, UNPROVEN, VISIBLE, contest
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document, layout_of
-from langgraph.checkpoint.mongodb._history import Chain, Walk
-from langgraph.checkpoint.mongodb._memory import Parent
-from langgraph.checkpoint.mongodb._port import Call
-from langgraph.checkpoint.mongodb._queries import ALL_FIELDS, PARENT_FIELDS
-from langgraph.checkpoint.mongodb._reading import learn
+from langgraph.checkpoint.mongodb._database.port import Call
+from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey, Document, layout_of
+from langgraph.checkpoint.mongodb._operations.arguments import ALL_FIELDS, PARENT_FIELDS
+from langgraph.checkpoint.mongodb._operations.commit import (
+    DOOMED,
+    RETAINED,
+    UNPROVEN,
+    VISIBLE,
+    contest,
+)
+from langgraph.checkpoint.mongodb._operations.history import Chain, Walk
+from langgraph.checkpoint.mongodb._operations.memory import Parent
+from langgraph.checkpoint.mongodb._operations.reading import learn
 from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
 
 __all__ = ["parent_again"]

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
-from langgraph.checkpoint.mongodb._graph import Graph, key_queries
-from langgraph.checkpoint.mongodb._memory import Life
-from langgraph.checkpoint.mongodb._port import Call, Role
-from langgraph.checkpoint.mongodb._queries import value_queries
-from langgraph.checkpoint.mongodb._ttl import is_due, value_stamp
+from langgraph.checkpoint.mongodb._database.port import Call, Role
+from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey, Document
+from langgraph.checkpoint.mongodb._layout.ttl import is_due, value_stamp
+from langgraph.checkpoint.mongodb._operations.ancestry import Graph, key_queries
+from langgraph.checkpoint.mongodb._operations.arguments import value_queries
+from langgraph.checkpoint.mongodb._operations.memory import Life
 
 __all__ = ["renew", "renew_for_writes"]
 

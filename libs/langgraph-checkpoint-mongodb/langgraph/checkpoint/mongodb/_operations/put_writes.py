@@ -10,24 +10,24 @@ from bson import ObjectId
 from langchain_core.runnables import RunnableConfig
 from pymongo.errors import DuplicateKeyError
 
-from langgraph.checkpoint.mongodb._codec import estimate_size, explained
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._database.port import Call, Update
+from langgraph.checkpoint.mongodb._layout.codec import estimate_size, explained
+from langgraph.checkpoint.mongodb._layout.documents import (
     WRITE_KEY,
     CheckpointKey,
     Document,
     ManifestEntry,
 )
-from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, digest
-from langgraph.checkpoint.mongodb._pending import (
+from langgraph.checkpoint.mongodb._layout.parts import LARGE_ITEM_BYTES, digest
+from langgraph.checkpoint.mongodb._layout.writes import (
     refer,
     whole_attempts,
     write_documents,
     write_order,
 )
-from langgraph.checkpoint.mongodb._port import Call, Update
-from langgraph.checkpoint.mongodb._queries import writes_key
-from langgraph.checkpoint.mongodb._renewal import renew_for_writes
-from langgraph.checkpoint.mongodb._writing import OFFLOAD_ENOUGH, check_payload
+from langgraph.checkpoint.mongodb._operations.arguments import writes_key
+from langgraph.checkpoint.mongodb._operations.put import OFFLOAD_ENOUGH, check_payload
+from langgraph.checkpoint.mongodb._operations.renewal import renew_for_writes
 
 __all__ = ["put_writes"]
 

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from pymongo.errors import ConnectionFailure
 
-from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._port import Role
+from langgraph.checkpoint.mongodb._database.port import Role
+from langgraph.checkpoint.mongodb._layout.documents import Document
 
 try:
     from pymongo._csot import get_timeout

@@ -17,11 +17,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 from langgraph.checkpoint.serde.types import TASKS
 
-from langgraph.checkpoint.mongodb._bundle import BUNDLE, Bundle, load_bundle
-from langgraph.checkpoint.mongodb._codec import Codec, native_metadata
-from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN, VISIBLE
-from langgraph.checkpoint.mongodb._compat import COUNTERS, steps_since_snapshot
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._database.port import Call
+from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE, Bundle, load_bundle
+from langgraph.checkpoint.mongodb._layout.codec import Codec, native_metadata
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS, steps_since_snapshot
+from langgraph.checkpoint.mongodb._layout.documents import (
     LAYOUT,
     CheckpointKey,
     Document,
@@ -31,18 +31,17 @@ from langgraph.checkpoint.mongodb._documents import (
     layout_of,
     version_text,
 )
-from langgraph.checkpoint.mongodb._growing import header_length, join_value
-from langgraph.checkpoint.mongodb._memory import Life, Parent
-from langgraph.checkpoint.mongodb._packing import Unpacked, unpack_checkpoint
-from langgraph.checkpoint.mongodb._parts import join_parts
-from langgraph.checkpoint.mongodb._pending import (
+from langgraph.checkpoint.mongodb._layout.growing import header_length, join_value
+from langgraph.checkpoint.mongodb._layout.packing import Unpacked, unpack_checkpoint
+from langgraph.checkpoint.mongodb._layout.parts import join_parts
+from langgraph.checkpoint.mongodb._layout.whole import whole_checkpoint
+from langgraph.checkpoint.mongodb._layout.writes import (
     counting,
     pending_writes,
     referred,
     write_order,
 )
-from langgraph.checkpoint.mongodb._port import Call
-from langgraph.checkpoint.mongodb._queries import (
+from langgraph.checkpoint.mongodb._operations.arguments import (
     ALL_FIELDS,
     KEY_FIELDS,
     NEWEST_FIRST,
@@ -53,7 +52,8 @@ from langgraph.checkpoint.mongodb._queries import (
     thread_config,
     value_queries,
 )
-from langgraph.checkpoint.mongodb._whole import whole_checkpoint
+from langgraph.checkpoint.mongodb._operations.commit import RETAINED, UNPROVEN, VISIBLE
+from langgraph.checkpoint.mongodb._operations.memory import Life, Parent
 from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError, MissingChannelValueError
 
 __all__ = ["Found", "complete", "decode", "fill", "get_tuple"]

@@ -37,9 +37,9 @@ from typing import NamedTuple
 
 from bson import ObjectId
 
-from langgraph.checkpoint.mongodb._clock import object_id
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
-from langgraph.checkpoint.mongodb._port import Call, Update
+from langgraph.checkpoint.mongodb._database.clock import object_id
+from langgraph.checkpoint.mongodb._database.port import Call, Update
+from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey, Document
 
 __all__ = [
     "DOOMED",

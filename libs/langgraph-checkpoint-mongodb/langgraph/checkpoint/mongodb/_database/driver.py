@@ -11,8 +11,13 @@ from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError, EncryptionError, ExecutionTimeout, OperationFailure
 from pymongo.results import BulkWriteResult
 
-from langgraph.checkpoint.mongodb._documents import VALUE_KEY, WRITE_KEY, CheckpointKey, Document
-from langgraph.checkpoint.mongodb._port import Role, Update, Updated
+from langgraph.checkpoint.mongodb._database.port import Role, Update, Updated
+from langgraph.checkpoint.mongodb._layout.documents import (
+    VALUE_KEY,
+    WRITE_KEY,
+    CheckpointKey,
+    Document,
+)
 
 __all__ = [
     "CANNOT_JOIN",

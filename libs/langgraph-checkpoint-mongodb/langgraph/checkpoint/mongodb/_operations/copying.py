@@ -17,14 +17,14 @@ import bson
 from bson import ObjectId
 from pymongo.errors import OperationFailure
 
-from langgraph.checkpoint.mongodb._clock import object_id
-from langgraph.checkpoint.mongodb._commit import DOOMED, long_ago
-from langgraph.checkpoint.mongodb._documents import COPY_CHANNEL, Document
-from langgraph.checkpoint.mongodb._graph import Graph, key_queries
-from langgraph.checkpoint.mongodb._port import Call, Role
-from langgraph.checkpoint.mongodb._queries import ALL_FIELDS, KEY_FIELDS, checked
-from langgraph.checkpoint.mongodb._reading import key_of
-from langgraph.checkpoint.mongodb._ttl import value_stamp
+from langgraph.checkpoint.mongodb._database.clock import object_id
+from langgraph.checkpoint.mongodb._database.port import Call, Role
+from langgraph.checkpoint.mongodb._layout.documents import COPY_CHANNEL, Document
+from langgraph.checkpoint.mongodb._layout.ttl import value_stamp
+from langgraph.checkpoint.mongodb._operations.ancestry import Graph, key_queries
+from langgraph.checkpoint.mongodb._operations.arguments import ALL_FIELDS, KEY_FIELDS, checked
+from langgraph.checkpoint.mongodb._operations.commit import DOOMED, long_ago
+from langgraph.checkpoint.mongodb._operations.reading import key_of
 from langgraph.checkpoint.mongodb.errors import ChannelTooLargeError, CheckpointTooLargeError
 
 __all__ = ["COPY_CHANNEL", "copy_thread"]

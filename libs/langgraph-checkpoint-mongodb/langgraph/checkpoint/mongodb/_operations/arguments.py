@@ -10,9 +10,14 @@ from typing import Any, NamedTuple
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, get_checkpoint_id
 
-from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._compat import COUNTERS
-from langgraph.checkpoint.mongodb._documents import UNCOUNTED, CheckpointKey, Document, ValueKey
+from langgraph.checkpoint.mongodb._layout.codec import Codec
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS
+from langgraph.checkpoint.mongodb._layout.documents import (
+    UNCOUNTED,
+    CheckpointKey,
+    Document,
+    ValueKey,
+)
 
 __all__ = [
     "ALL_FIELDS",

@@ -1,6 +1,6 @@
 """put: decided, measured, and only then written.
 
-Values first, the checkpoint's own document last; `_commit` says what makes that safe
+Values first, the checkpoint's own document last; `_operations.commit` says what makes that safe
 while others remove checkpoints.
 """
 
@@ -22,19 +22,16 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from langgraph.checkpoint.mongodb._bundle import BUNDLE
-from langgraph.checkpoint.mongodb._codec import Typed, document_size, estimate_size, explained
-from langgraph.checkpoint.mongodb._commit import (
-    DOOMED,
-    REKEYED,
-    UNPROVEN,
-    VISIBLE,
-    Committed,
-    commit,
+from langgraph.checkpoint.mongodb._database.port import Call, Update
+from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
+from langgraph.checkpoint.mongodb._layout.codec import (
+    Typed,
+    document_size,
+    estimate_size,
+    explained,
 )
-from langgraph.checkpoint.mongodb._compat import COUNTERS
-from langgraph.checkpoint.mongodb._conflict import parent_again
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS
+from langgraph.checkpoint.mongodb._layout.documents import (
     LAYOUT,
     UNCOUNTED,
     VALUE_KEY,
@@ -47,12 +44,12 @@ from langgraph.checkpoint.mongodb._documents import (
     value_documents,
     version_text,
 )
-from langgraph.checkpoint.mongodb._memory import Life, Parent, Planning
-from langgraph.checkpoint.mongodb._packing import pack_checkpoint
-from langgraph.checkpoint.mongodb._parts import describe_part
-from langgraph.checkpoint.mongodb._plan import Plan, Planner
-from langgraph.checkpoint.mongodb._port import Call, Update
-from langgraph.checkpoint.mongodb._queries import (
+from langgraph.checkpoint.mongodb._layout.packing import pack_checkpoint
+from langgraph.checkpoint.mongodb._layout.parts import describe_part
+from langgraph.checkpoint.mongodb._layout.plan import Plan, Planner
+from langgraph.checkpoint.mongodb._layout.ttl import value_stamp
+from langgraph.checkpoint.mongodb._layout.whole import whole_fields
+from langgraph.checkpoint.mongodb._operations.arguments import (
     ALL_FIELDS,
     NEWEST_OF_ROOT_FIRST,
     PARENT_FIELDS,
@@ -61,10 +58,18 @@ from langgraph.checkpoint.mongodb._queries import (
     put_key,
     value_queries,
 )
-from langgraph.checkpoint.mongodb._reading import learn, read_values, small_values
-from langgraph.checkpoint.mongodb._renewal import renew
-from langgraph.checkpoint.mongodb._ttl import value_stamp
-from langgraph.checkpoint.mongodb._whole import whole_fields
+from langgraph.checkpoint.mongodb._operations.commit import (
+    DOOMED,
+    REKEYED,
+    UNPROVEN,
+    VISIBLE,
+    Committed,
+    commit,
+)
+from langgraph.checkpoint.mongodb._operations.conflict import parent_again
+from langgraph.checkpoint.mongodb._operations.memory import Life, Parent, Planning
+from langgraph.checkpoint.mongodb._operations.reading import learn, read_values, small_values
+from langgraph.checkpoint.mongodb._operations.renewal import renew
 from langgraph.checkpoint.mongodb.errors import (
     ChannelTooLargeError,
     CheckpointTooLargeError,

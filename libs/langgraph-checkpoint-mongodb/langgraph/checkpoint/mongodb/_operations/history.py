@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.runnables import RunnableConfig
 
-from langgraph.checkpoint.mongodb._bundle import BUNDLE
-from langgraph.checkpoint.mongodb._commit import VISIBLE
-from langgraph.checkpoint.mongodb._compat import COUNTERS
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._database.port import Call
+from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS
+from langgraph.checkpoint.mongodb._layout.documents import (
     LAYOUT,
     UNCOUNTED,
     CheckpointKey,
@@ -25,15 +25,15 @@ from langgraph.checkpoint.mongodb._documents import (
     delta_channels,
     layout_of,
 )
-from langgraph.checkpoint.mongodb._packing import Unpacked
-from langgraph.checkpoint.mongodb._pending import counting, load_writes, referred
-from langgraph.checkpoint.mongodb._port import Call
-from langgraph.checkpoint.mongodb._queries import (
+from langgraph.checkpoint.mongodb._layout.packing import Unpacked
+from langgraph.checkpoint.mongodb._layout.writes import counting, load_writes, referred
+from langgraph.checkpoint.mongodb._operations.arguments import (
     ALL_FIELDS,
     KEY_FIELDS,
     thread_config,
 )
-from langgraph.checkpoint.mongodb._reading import (
+from langgraph.checkpoint.mongodb._operations.commit import VISIBLE
+from langgraph.checkpoint.mongodb._operations.reading import (
     check_found,
     fill_writes,
     key_of,

@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
-from langgraph.checkpoint.mongodb._bundle import BUNDLE, Bundle, bundle_pieces
-from langgraph.checkpoint.mongodb._codec import Codec, Typed, native_size
-from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import (
+from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE, Bundle, bundle_pieces
+from langgraph.checkpoint.mongodb._layout.codec import Codec, Typed, native_size
+from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.documents import (
     COPY_CHANNEL,
     WHOLE,
     ManifestEntry,
     value_version,
     version_text,
 )
-from langgraph.checkpoint.mongodb._growing import (
+from langgraph.checkpoint.mongodb._layout.growing import (
     MAX_PIECES,
     Cut,
     Growth,
@@ -33,13 +33,13 @@ from langgraph.checkpoint.mongodb._growing import (
     slices,
     tail_as_piece,
 )
-from langgraph.checkpoint.mongodb._memory import Parent
-from langgraph.checkpoint.mongodb._parts import (
+from langgraph.checkpoint.mongodb._layout.parts import (
     LARGE_ITEM_BYTES,
     RESERVED_IN_PARTS,
     digest,
     split_parts,
 )
+from langgraph.checkpoint.mongodb._operations.memory import Parent
 
 __all__ = [
     "BUNDLED_INLINE_BYTES",
