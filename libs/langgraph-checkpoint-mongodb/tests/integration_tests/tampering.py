@@ -16,7 +16,7 @@ from tests.face import Face
 
 COMMANDS = frozenset(
     {
-        *("find", "newest", "insert", "update", "update_many", "delete", "aggregate"),
+        *("find", "find_joined", "insert", "update", "update_many", "delete", "aggregate"),
         *("indexes", "create_indexes", "drop_index", "expire_after"),
     }
 )

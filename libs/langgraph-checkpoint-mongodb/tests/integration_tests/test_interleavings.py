@@ -22,10 +22,11 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint
 from pymongo import MongoClient
 
 from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
-from langgraph.checkpoint.mongodb._database.port import Call
 from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
 from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._layout.states import REKEYED
 from langgraph.checkpoint.mongodb._operations import commit as _commit
+from langgraph.checkpoint.mongodb._operations.context import Context
 from langgraph.checkpoint.mongodb._operations.copying import copy_thread
 from langgraph.checkpoint.mongodb._operations.put import put
 from langgraph.checkpoint.mongodb._operations.reading import get_tuple
@@ -211,7 +212,7 @@ class Running:
         }
         self.party = Party(saver, operations[plan.what])
 
-    async def follow(self, call: Call) -> None:
+    async def follow(self, call: Context) -> None:
         """Put a checkpoint on whatever is the newest one by then."""
         found = await get_tuple(call, thread(self.world.thread_id))
         ids = [one["id"] for one in self.world.made]
@@ -580,7 +581,7 @@ def test_a_manifest_that_was_replaced_since_it_was_read_is_not_trusted(
         values.update_one(query, {"$set": {"version": f"{one['version']}@again"}})
     for one, before in zip(channels, document["channels"], strict=True):
         one["channel_version"] = before.get("channel_version", before["version"])
-    checkpoints.update_one(dict(key), {"$set": {"channels": channels, _commit.REKEYED: ObjectId()}})
+    checkpoints.update_one(dict(key), {"$set": {"channels": channels, REKEYED: ObjectId()}})
     checkpoints.delete_many(
         {"thread_id": world.thread_id, "checkpoint_id": {"$ne": key["checkpoint_id"]}}
     )

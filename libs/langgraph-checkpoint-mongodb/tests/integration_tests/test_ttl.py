@@ -299,15 +299,11 @@ def answer_time(
     """Let a face's server tell a time of a test; return what it told."""
     told: list[datetime] = []
 
-    def ask(self: Any, seconds: float | None) -> datetime:
+    async def ask(self: Any, seconds: float | None) -> datetime:
         told.append(server())
         return told[-1]
 
-    async def ask_async(self: Any, seconds: float | None) -> datetime:
-        return ask(self, seconds)
-
-    port = type(face.saver._port)
-    monkeypatch.setattr(port, "_ask", ask if face.kind == "sync" else ask_async)
+    monkeypatch.setattr(type(face.saver._port), "_ask_time", ask)
     return told
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pymongo.errors import OperationFailure
 
 from langgraph.checkpoint.mongodb._database.port import Role
-from langgraph.checkpoint.mongodb._layout.documents import Document
+from langgraph.checkpoint.mongodb._layout.keys import Document
 
 ROLES: tuple[Role, ...] = ("checkpoints", "writes", "values")
 

@@ -11,7 +11,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
 from langgraph.checkpoint.mongodb._layout.codec import Codec
-from langgraph.checkpoint.mongodb._layout.documents import COPY_CHANNEL
+from langgraph.checkpoint.mongodb._layout.values import COPY_CHANNEL
 
 HAS_DELTA_CHANNELS = hasattr(BaseCheckpointSaver, "get_delta_channel_history")
 needs_delta_channels = pytest.mark.skipif(

@@ -11,6 +11,7 @@ import pytest
 
 from langgraph.checkpoint import mongodb
 from langgraph.checkpoint.mongodb import errors
+from langgraph.checkpoint.mongodb._layout.states import STATES
 
 LIBRARY = Path(__file__).resolve().parents[2]
 REPOSITORY = LIBRARY.parents[1]
@@ -19,8 +20,6 @@ HERE = sorted(LIBRARY.glob("*.md"))
 AROUND = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md")])
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^ *(?:> ?)*```.*?^ *(?:> ?)*```", re.M | re.S)
-
-ROOMS = ("_layout", "_database", "_operations")
 
 needs_repository = pytest.mark.skipif(
     not OPERATIONS.exists(),
@@ -109,8 +108,20 @@ def test_arguments_in_the_readme_are_those_of_both_savers() -> None:
 
 
 @needs_repository
-def test_the_design_names_every_file_and_no_other() -> None:
-    listed = re.findall(r"`([\w/]+\.py)`", (REPOSITORY / "docs" / "design.md").read_text())
-    package = Path(str(mongodb.__file__)).parent
-    modules = {path.relative_to(package).as_posix() for path in package.rglob("*.py")}
-    assert sorted(listed) == sorted(modules - {f"{room}/__init__.py" for room in ROOMS})
+@pytest.mark.parametrize("room", ["_layout", "_database", "_operations", ""])
+def test_the_design_names_every_file_of_a_room_and_no_other(room: str) -> None:
+    _, _, section = (REPOSITORY / "docs" / "design.md").read_text().partition("\n## Rooms\n")
+    begin = f"**`{room}`.**" if room else "**The faces.**"
+    (paragraph,) = [one for one in section.split("\n\n") if one.startswith(begin)]
+    files = {path.name for path in (Path(str(mongodb.__file__)).parent / room).glob("*.py")}
+    outside = {"__init__.py"} if room else {"errors.py"}
+    assert sorted(re.findall(r"`(\w+\.py)`", paragraph)) == sorted(files - outside)
+
+
+@needs_repository
+def test_the_life_of_a_checkpoint_is_told_in_the_same_words_in_code_and_design() -> None:
+    _, _, section = (
+        (REPOSITORY / "docs" / "design.md").read_text().partition("\n## The life of a checkpoint\n")
+    )
+    rows = re.findall(r"^\| (.+) \|$", section.partition("\n## ")[0], re.M)
+    assert [tuple(row.split(" | ")) for row in rows[1:]] == [tuple(state) for state in STATES]

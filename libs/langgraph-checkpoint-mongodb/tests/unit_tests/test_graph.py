@@ -8,18 +8,17 @@ from hypothesis import strategies as st
 
 from langgraph.checkpoint.mongodb import MongoDBSaver, UnknownLayoutError
 from langgraph.checkpoint.mongodb._database.port import run
-from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey
-from langgraph.checkpoint.mongodb._operations.ancestry import Graph, by_namespace, key_queries
-from langgraph.checkpoint.mongodb._operations.arguments import config_of
-from langgraph.checkpoint.mongodb._operations.commit import DOOMED, UNPROVEN
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, checkpoint_queries, config_of
+from langgraph.checkpoint.mongodb._layout.states import DOOMED, UNPROVEN
+from langgraph.checkpoint.mongodb._operations.ancestry import Ancestry
 from tests.hypothesis_profile import examples
 from tests.support import checkpoint, thread
 from tests.unit_tests.strategies import needs_delta_channels
 from tests.unit_tests.threads import Node, build, mongomock_saver, rebuilt, shapes
 
 
-def read(saver: MongoDBSaver) -> Graph:
-    return run(Graph.read(saver._call(), "t"))
+def read(saver: MongoDBSaver) -> Ancestry:
+    return run(Ancestry.read(saver._context(), "t"))
 
 
 def needed(saver: MongoDBSaver, kept: set[CheckpointKey]) -> set[CheckpointKey]:
@@ -190,21 +189,25 @@ keys_of_one_thread = st.sets(
 
 
 @given(keys_of_one_thread)
-def test_keys_grouped_by_namespace_are_all_there(keys: set[CheckpointKey]) -> None:
-    grouped = by_namespace(keys)
-    assert {CheckpointKey("t", ns, one) for ns, ids in grouped.items() for one in ids} == keys
+def test_queries_for_keys_name_exactly_these(keys: set[CheckpointKey]) -> None:
+    named = {
+        CheckpointKey(query["thread_id"], query["checkpoint_ns"], one)
+        for query in checkpoint_queries(keys)
+        for one in query["checkpoint_id"]["$in"]
+    }
+    assert named == keys
 
 
 def test_queries_for_keys_are_of_bounded_size_and_name_each_key_once() -> None:
-    keys = [CheckpointKey("t", ns, str(n)) for ns in ("", "a") for n in range(2500)]
-    queries = key_queries(keys)
+    keys = [CheckpointKey("t", ns, str(n)) for ns in ("", "a") for n in range(25_000)]
+    queries = checkpoint_queries(keys)
     named = [(q["checkpoint_ns"], one) for q in queries for one in q["checkpoint_id"]["$in"]]
-    assert max(len(query["checkpoint_id"]["$in"]) for query in queries) <= 1000
+    assert max(len(query["checkpoint_id"]["$in"]) for query in queries) <= 10_000
     assert sorted(named) == sorted(key[1:] for key in keys)
 
 
 def test_no_keys_take_no_query() -> None:
-    assert key_queries([]) == []
+    assert checkpoint_queries([]) == []
 
 
 def test_a_thread_that_a_newer_release_writes_to_is_not_touched() -> None:

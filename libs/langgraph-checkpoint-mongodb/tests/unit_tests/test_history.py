@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,13 +11,14 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
 from langgraph.checkpoint.mongodb._database.port import Role
+from langgraph.checkpoint.mongodb._layout import keys, layouts
+from langgraph.checkpoint.mongodb._layout.checkpoint import CheckpointInfo
 from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._layout.documents import LAYOUT, CheckpointKey, Document
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document, config_of
+from langgraph.checkpoint.mongodb._layout.layouts import SPLIT, WHOLE
+from langgraph.checkpoint.mongodb._layout.states import RETAINED, UNPROVEN
 from langgraph.checkpoint.mongodb._operations import history as _history
 from langgraph.checkpoint.mongodb._operations import reading as _reading
-from langgraph.checkpoint.mongodb._operations.arguments import config_of
-from langgraph.checkpoint.mongodb._operations.commit import RETAINED, UNPROVEN
-from langgraph.checkpoint.mongodb._operations.memory import Parent
 from tests.hypothesis_profile import examples
 from tests.support import thread
 from tests.unit_tests.strategies import needs_delta_channels
@@ -33,8 +35,9 @@ def _small_pages() -> Iterator[None]:
         patched.setattr(_history, "_FIRST_PAGE", 2)
         patched.setattr(_history, "_NEXT_PAGE", 3)
         patched.setattr(_history, "_BESIDE_STEPS", 1)
-        patched.setattr(_history, "_AT_FIRST", 2)
-        patched.setattr(_history, "_IDS_PER_QUERY", 2)
+        patched.setattr(keys, "_KEYS_PER_QUERY", 2)
+        few = replace(SPLIT, first_fetch=2)
+        patched.setattr(layouts, "LAYOUTS", {1: WHOLE, 2: few})
         yield
 
 
@@ -96,7 +99,7 @@ def test_what_is_remembered_of_its_length_does_not_change_a_history(
     saver = mongomock_saver()
     for key in build(saver, nodes):
         expected = by_default(saver, key)
-        saver._port.memory.remember(key, Parent(LAYOUT, {}, steps=steps))
+        saver._memory.remember(key, CheckpointInfo(SPLIT, {}, steps=steps))
         assert history(saver, key) == expected
         assert history(saver, key, CHANNELS[0]) == {CHANNELS[0]: expected[CHANNELS[0]]}
 

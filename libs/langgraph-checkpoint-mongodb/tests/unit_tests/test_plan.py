@@ -10,24 +10,21 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
+from langgraph.checkpoint.mongodb._layout.checkpoint import CheckpointInfo
 from langgraph.checkpoint.mongodb._layout.codec import Codec, Typed
 from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._layout.documents import (
-    LAYOUT,
-    WHOLE,
-    CheckpointKey,
-    ManifestEntry,
-    version_text,
-)
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey
+from langgraph.checkpoint.mongodb._layout.layouts import SPLIT
+from langgraph.checkpoint.mongodb._layout.manifest import NO_PART, ManifestEntry
 from langgraph.checkpoint.mongodb._layout.parts import LARGE_ITEM_BYTES, join_parts
 from langgraph.checkpoint.mongodb._layout.plan import (
     INLINE_TOTAL_BYTES,
     INLINE_VALUE_BYTES,
     TAILS_TOTAL_BYTES,
-    Plan,
-    Planner,
+    PutPlan,
+    plan_put,
 )
-from langgraph.checkpoint.mongodb._operations.memory import Parent
+from langgraph.checkpoint.mongodb._layout.values import version_text
 from tests.hypothesis_profile import examples
 from tests.support import checkpoint
 from tests.unit_tests.strategies import (
@@ -61,27 +58,27 @@ def plan(
     own: Collection[str] = (),
     codec: Codec = CODEC,
     checkpoint_id: str = "c1",
-) -> Plan:
-    """Plan a checkpoint whose every channel is new, unless said otherwise."""
+) -> PutPlan:
+    """PutPlan a checkpoint whose every channel is new, unless said otherwise."""
     made = checkpoint(channel_values, channel_versions, id=checkpoint_id)
     new = channel_versions if new is None else new
-    parent = Parent(LAYOUT, held or {}, digests=digests or {})
-    return Planner(codec, made, dict(new), parent, own).plan()
+    parent = CheckpointInfo(SPLIT, held or {}, digests=digests or {})
+    return plan_put(codec, made, dict(new), parent, own)
 
 
-def places(made: Plan) -> list[str]:
+def places(made: PutPlan) -> list[str]:
     """The channels, once for each place that they are in."""
     carried = [entry.channel for entry in made.carried]
     written = [entry.channel for entry, _ in made.written]
     return sorted([*made.inline, *carried, *written])
 
 
-def read(made: Plan, entry: ManifestEntry) -> Any:
+def read(made: PutPlan, entry: ManifestEntry) -> Any:
     (parts,) = [parts for one, parts in made.written if one == entry]
     return CODEC.loads(parts[0]) if entry.parts is None else join_parts(CODEC, parts)
 
 
-def inline_sizes(made: Plan) -> list[int]:
+def inline_sizes(made: PutPlan) -> list[int]:
     return [len(CODEC.dumps(value)[1]) for value in made.inline.values()]
 
 
@@ -233,15 +230,15 @@ def test_beyond_the_total_the_smallest_values_stay_inline_where_none_can_be_bund
 MANY = {f"c{n:03}": f"{n:03}" * 100 for n in range(300)}
 
 
-def after(made: Plan) -> Parent:
+def after(made: PutPlan) -> CheckpointInfo:
     """What a put that follows knows."""
-    return Parent(LAYOUT, made.manifest(), growths=made.growths, bundle=made.bundle)
+    return CheckpointInfo(SPLIT, made.manifest(), growths=made.growths, bundle=made.bundle)
 
 
-def followed(made: Plan, channel_values: Mapping[str, Any], new: Mapping[str, Any]) -> Plan:
+def followed(made: PutPlan, channel_values: Mapping[str, Any], new: Mapping[str, Any]) -> PutPlan:
     channel_versions = {**dict.fromkeys(channel_values, V1), **new}
     stored = checkpoint(channel_values, channel_versions, id="c2")
-    return Planner(CODEC, stored, dict(new), after(made)).plan()
+    return plan_put(CODEC, stored, dict(new), after(made))
 
 
 def test_small_values_beyond_the_total_are_bundled_in_one_document() -> None:
@@ -262,7 +259,7 @@ def test_a_step_after_a_bundle_writes_what_it_changed_inline() -> None:
 def test_what_has_another_version_than_the_bundle_holds_is_stored_anew() -> None:
     made = plan(MANY, dict.fromkeys(MANY, V1))
     stored = checkpoint(MANY, {**dict.fromkeys(MANY, V1), "c001": V2}, id="c2")
-    later = Planner(CODEC, stored, {}, after(made)).plan()
+    later = plan_put(CODEC, stored, {}, after(made))
     assert later.inline == {"c001": MANY["c001"]}
 
 
@@ -270,7 +267,7 @@ def test_a_channel_that_is_not_given_stays_in_the_bundle() -> None:
     made = plan(MANY, dict.fromkeys(MANY, V1))
     given_ = {name: value for name, value in MANY.items() if name != "c001"}
     stored = checkpoint(given_, dict.fromkeys(MANY, V1), id="c2")
-    later = Planner(CODEC, stored, {}, after(made)).plan()
+    later = plan_put(CODEC, stored, {}, after(made))
     assert later.bundle is not None
     assert "c001" in later.bundle.live
 
@@ -291,7 +288,7 @@ def test_a_value_that_has_grown_names_what_is_stored_and_holds_the_rest() -> Non
     later = followed(made, {"list": ["x" * 5000, "y" * 100]}, {"list": V2})
     assert not later.written
     entry = later.manifest()["list"]
-    assert (entry.pieces, entry.holds) == ((WHOLE,), V2)
+    assert (entry.pieces, entry.holds) == ((NO_PART,), V2)
     assert len(later.growths["list"].tail) == 102
 
 
@@ -414,7 +411,7 @@ DOCS = b"d" * MB
 SMALL = b"s" * 2 * INLINE_VALUE_BYTES
 
 
-def input_step() -> Plan:
+def input_step() -> PutPlan:
     return plan({"__start__": {"docs": DOCS, "small": SMALL}}, {"__start__": V1})
 
 

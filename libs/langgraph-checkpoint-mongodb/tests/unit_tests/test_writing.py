@@ -17,16 +17,19 @@ from langgraph.checkpoint.mongodb import (
     CheckpointTooLargeError,
     MissingChannelValueError,
 )
-from langgraph.checkpoint.mongodb._database.clock import wall_time as now
-from langgraph.checkpoint.mongodb._database.port import Call, Update, Updated, run
+from langgraph.checkpoint.mongodb._database.clock import wall_time
+from langgraph.checkpoint.mongodb._database.port import Update, Updated, run
+from langgraph.checkpoint.mongodb._layout.checkpoint import CheckpointInfo
 from langgraph.checkpoint.mongodb._layout.codec import Codec
 from langgraph.checkpoint.mongodb._layout.compat import COUNTERS, DeltaSnapshot
-from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey, Document, ManifestEntry
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document
+from langgraph.checkpoint.mongodb._layout.layouts import SPLIT, WHOLE
+from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 from langgraph.checkpoint.mongodb._layout.packing import pack_checkpoint
 from langgraph.checkpoint.mongodb._layout.parts import digest
 from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
-from langgraph.checkpoint.mongodb._operations.commit import DOOMED, UNPROVEN, VISIBLE
-from langgraph.checkpoint.mongodb._operations.memory import Parent
+from langgraph.checkpoint.mongodb._layout.states import DOOMED, UNPROVEN, VISIBLE
+from langgraph.checkpoint.mongodb._operations.context import Context
 from langgraph.checkpoint.mongodb._operations.put import put
 from langgraph.checkpoint.mongodb._operations.put_writes import put_writes
 from tests.support import checkpoint, thread
@@ -62,17 +65,19 @@ def put_second(
 ) -> Any:
     """Put checkpoint 2 after checkpoint 1; `new` is every channel unless given."""
     made = checkpoint(values, versions, id="2")
-    call = Call(port, Codec(JsonPlusSerializer()), ttl)
+    call = Context(port, port.memory, Codec(JsonPlusSerializer()), ttl)
     new_versions: Any = versions if new is None else new
     metadata = metadata or {"step": 1}
     config = thread("t", checkpoint_id="1")
     return run(put(call, config, made, metadata, new_versions))
 
 
-def knowing(*script: tuple[str, Any], parent: Parent | None = None, **options: Any) -> ScriptedPort:
+def knowing(
+    *script: tuple[str, Any], parent: CheckpointInfo | None = None, **options: Any
+) -> ScriptedPort:
     """A port whose memory knows the parent, which holds `large` at version 1."""
     port = ScriptedPort(*script, **options)
-    port.memory.remember(PARENT, parent or Parent(2, {"large": ENTRY}))
+    port.memory.remember(PARENT, parent or CheckpointInfo(SPLIT, {"large": ENTRY}))
     return port
 
 
@@ -119,7 +124,7 @@ def test_a_checkpoint_that_was_put_before_is_updated() -> None:
     put_second(port, {"small": 1}, {"small": V2})
     assert port.methods == ["checkpoints.insert", "checkpoints.update"]
     (update,) = port.asked[1].given
-    assert (update.query, update.upsert) == (KEY.query(), True)
+    assert (update.filter, update.upsert) == (KEY.query(), True)
     (document,) = port.asked[0].given
     assert document == {**KEY.query(), **update.update["$set"]}
 
@@ -135,7 +140,7 @@ def test_a_checkpoint_that_vanishes_while_it_is_put_again_is_stored() -> None:
     port = knowing(("insert", [0]), ("update", INSERTED))
     put_second(port, {"small": 1}, {"small": V2})
     assert port.asked[1].given[0].upsert
-    assert port.memory.parent(KEY) is not None
+    assert port.memory.info(KEY) is not None
 
 
 def test_a_large_value_is_written_before_the_checkpoint_that_names_it() -> None:
@@ -157,7 +162,7 @@ def test_the_put_after_a_put_asks_nothing() -> None:
     port = knowing(("insert", []), ("update", INSERTED))
     put_second(port, {"large": LARGE}, {"large": V2})
     port.play_on(("update", INSERTED))
-    call = Call(port, Codec(JsonPlusSerializer()), None)
+    call = Context(port, port.memory, Codec(JsonPlusSerializer()), None)
     third = checkpoint({"large": LARGE}, {"large": V2}, id="3")
     run(put(call, thread("t", checkpoint_id="2"), third, {}, {}))
     assert [entry["version"] for entry in committed(port)["channels"]] == [V2]
@@ -179,7 +184,7 @@ def test_values_that_are_not_written_are_not_named() -> None:
     with pytest.raises(AutoReconnect):
         put_second(port, {"large": LARGE}, {"large": V2})
     assert port.methods == ["values.insert"]
-    assert port.memory.parent(KEY) is None
+    assert port.memory.info(KEY) is None
 
 
 @pytest.mark.parametrize(
@@ -194,7 +199,7 @@ def test_a_commit_that_failed_is_not_remembered(script: list[tuple[str, Any]]) -
     port = knowing(*script)
     with pytest.raises(AutoReconnect):
         put_second(port, {"small": 1}, {"small": V2})
-    assert port.memory.parent(KEY) is None
+    assert port.memory.info(KEY) is None
 
 
 def test_a_commit_after_its_values_that_failed_is_not_remembered() -> None:
@@ -202,14 +207,14 @@ def test_a_commit_after_its_values_that_failed_is_not_remembered() -> None:
     with pytest.raises(AutoReconnect):
         put_second(port, {"large": LARGE}, {"large": V2})
     assert port.methods == ["values.insert", "checkpoints.update"]
-    assert port.memory.parent(KEY) is None
+    assert port.memory.info(KEY) is None
 
 
 # ------------------------------------------------------------------ what is known of the parent
 
 
 def first_put(port: ScriptedPort) -> None:
-    call = Call(port, Codec(JsonPlusSerializer()), None)
+    call = Context(port, port.memory, Codec(JsonPlusSerializer()), None)
     run(put(call, thread("t"), checkpoint({}, {}, id="1"), {}, {}))
 
 
@@ -222,7 +227,7 @@ def test_a_first_checkpoint_asks_once_whether_its_thread_is_new() -> None:
 
 def test_after_a_read_that_found_nothing_it_asks_nothing() -> None:
     port = ScriptedPort(("insert", []))
-    port.memory.note_layout("t", 2)
+    port.memory.note_layout("t", SPLIT)
     first_put(port)
     assert port.methods == ["checkpoints.insert"]
 
@@ -232,7 +237,7 @@ def test_an_unknown_parent_is_read_from_the_primary() -> None:
     port = ScriptedPort(("find", [parent_document()]), ("update", INSERTED))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     asked = port.asked[0]
-    assert (asked.given, asked.options["fresh"]) == (
+    assert (asked.given, asked.options["primary"]) == (
         {**PARENT.query(), **VISIBLE, "layout": 2},
         True,
     )
@@ -243,7 +248,7 @@ def test_an_unknown_parent_of_the_whole_layout_is_read_without_its_state() -> No
     port = ScriptedPort(("find", []), ("find", [{}]), ("insert", []))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     assert port.asked[1].given == {**PARENT.query(), **VISIBLE}
-    assert "checkpoint" not in port.asked[1].options["fields"]
+    assert "checkpoint" not in port.asked[1].options["projection"]
 
 
 def test_after_a_parent_that_is_not_there_everything_is_written() -> None:
@@ -263,15 +268,15 @@ def test_after_a_parent_that_is_not_there_everything_is_written() -> None:
 
 
 def test_a_thread_of_the_whole_layout_goes_on_in_it() -> None:
-    port = knowing(("insert", []), parent=Parent(1, {}))
+    port = knowing(("insert", []), parent=CheckpointInfo(WHOLE, {}))
     put_second(port, {"large": LARGE}, {"large": 2})
     fields = committed(port)
     assert ("layout" in fields, "channels" in fields, fields["type"]) == (False, False, "msgpack")
     stored = JsonPlusSerializer().loads_typed((fields["type"], fields["checkpoint"]))
     assert stored["channel_values"] == {"large": LARGE}
-    remembered = port.memory.parent(KEY)
+    remembered = port.memory.info(KEY)
     assert remembered is not None
-    assert remembered.layout == 1
+    assert remembered.layout == WHOLE
 
 
 # ------------------------------------------------------------------ relying on the parent
@@ -283,13 +288,13 @@ def test_what_relies_on_its_parent_requires_it_in_the_same_command() -> None:
     own, parent, proof = port.asked[-1].given
     assert own.update["$setOnInsert"] == {UNPROVEN: True}
     assert parent.required
-    assert (proof.query, proof.update) == ({**KEY.query(), DOOMED: None}, PROOF)
+    assert (proof.filter, proof.update) == ({**KEY.query(), DOOMED: None}, PROOF)
 
 
 def test_a_parent_that_is_being_removed_does_not_count() -> None:
     port = knowing(("update", INSERTED))
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
-    query = port.asked[-1].given[1].query
+    query = port.asked[-1].given[1].filter
     stored = {**PARENT.query(), "channels": [ENTRY.to_document()]}
     assert filter_applies(query, stored)  # type: ignore[no-untyped-call]
     doomed = {**stored, DOOMED: [ObjectId()]}
@@ -308,17 +313,21 @@ def test_a_lost_parent_means_that_carried_values_are_written_under_own_keys() ->
 
 
 def test_what_must_be_rebuilt_from_a_lost_parent_cannot_be_stored() -> None:
-    port = knowing(("update", STOPPED), ("find", []), ("delete", 1), parent=Parent(2, {}))
+    port = knowing(
+        ("update", STOPPED), ("find", []), ("delete", 1), parent=CheckpointInfo(SPLIT, {})
+    )
     with pytest.raises(MissingChannelValueError) as failed:
         put_second(port, {}, {"log": V1}, metadata={COUNTERS: {"log": (1, 1)}})
     assert failed.value.missing == [("log", V1)]
     assert (port.asked[-1].role, port.asked[-1].given) == ("checkpoints", KEY.query())
-    assert port.memory.parent(KEY) is None
+    assert port.memory.info(KEY) is None
 
 
 def test_a_snapshot_that_went_with_a_lost_parent_is_named() -> None:
     held = {"log": ManifestEntry("log", V1, 10, snapshot=True)}
-    port = knowing(("update", STOPPED), ("find", []), ("delete", 1), parent=Parent(2, held))
+    port = knowing(
+        ("update", STOPPED), ("find", []), ("delete", 1), parent=CheckpointInfo(SPLIT, held)
+    )
     with pytest.raises(MissingChannelValueError) as failed:
         put_second(port, {}, {"log": V1}, new={})
     assert failed.value.missing == [("log", V1)]
@@ -326,14 +335,14 @@ def test_a_snapshot_that_went_with_a_lost_parent_is_named() -> None:
 
 def test_a_checkpoint_that_was_there_before_is_not_removed_by_a_put_that_fails() -> None:
     script = [("update", Updated(0, stopped=True)), ("find", [])]
-    port = knowing(*script, parent=Parent(2, {}))
+    port = knowing(*script, parent=CheckpointInfo(SPLIT, {}))
     with pytest.raises(MissingChannelValueError):
         put_second(port, {}, {"log": V1}, metadata={COUNTERS: {"log": (1, 1)}})
     assert "checkpoints.delete" not in port.methods
 
 
 def test_a_delta_channel_that_was_never_written_relies_on_nothing() -> None:
-    port = knowing(("insert", []), parent=Parent(2, {}))
+    port = knowing(("insert", []), parent=CheckpointInfo(SPLIT, {}))
     put_second(port, {}, {}, metadata={COUNTERS: {"log": (0, 1)}})
     assert port.methods == ["checkpoints.insert"]
     assert len(port.asked[-1].given) == 1
@@ -341,7 +350,7 @@ def test_a_delta_channel_that_was_never_written_relies_on_nothing() -> None:
 
 @needs_delta_channels
 def test_a_snapshot_is_written_and_named_as_one() -> None:
-    port = knowing(("insert", []), ("update", INSERTED), parent=Parent(2, {}))
+    port = knowing(("insert", []), ("update", INSERTED), parent=CheckpointInfo(SPLIT, {}))
     put_second(port, {"log": DeltaSnapshot([1])}, {"log": V2})
     (entry,) = committed(port)["channels"]
     assert (entry["channel"], entry["snapshot"]) == ("log", True)
@@ -349,12 +358,12 @@ def test_a_snapshot_is_written_and_named_as_one() -> None:
 
 def begun(*script: tuple[str, Any]) -> ScriptedPort:
     port = ScriptedPort(*script)
-    port.memory.note_layout("t", 2)
+    port.memory.note_layout("t", SPLIT)
     return port
 
 
 def put_first_large(port: ScriptedPort) -> None:
-    call = Call(port, Codec(JsonPlusSerializer()), None)
+    call = Context(port, port.memory, Codec(JsonPlusSerializer()), None)
     made = checkpoint({"large": LARGE}, {"large": V1}, id="2")
     run(put(call, thread("t"), made, {}, {"large": V1}))
 
@@ -370,8 +379,8 @@ def test_the_first_checkpoint_of_a_thread_looks_whether_its_values_stayed() -> N
     port = begun(("insert", []), ("update", INSERTED), ("find", [stored]), ("update", UPDATED))
     put_first_large(port)
     asked = port.asked[2]
-    assert (asked.role, asked.options["fresh"]) == ("values", True)
-    assert "value" not in asked.options["fields"]
+    assert (asked.role, asked.options["primary"]) == ("values", True)
+    assert "value" not in asked.options["projection"]
 
 
 def test_the_first_checkpoint_of_a_thread_is_not_seen_before_its_values_are() -> None:
@@ -448,7 +457,7 @@ def test_a_parent_that_was_changed_since_it_was_read_is_read_again() -> None:
         "checkpoints.find",
         "checkpoints.update",
     ]
-    assert port.asked[-1].given[1].query["rekeyed"] == token
+    assert port.asked[-1].given[1].filter["rekeyed"] == token
 
 
 # ------------------------------------------------------------------ sizes
@@ -508,7 +517,7 @@ def test_a_checkpoint_is_measured_with_the_mark_that_it_has_at_first() -> None:
 
 
 def test_nothing_is_written_when_the_values_of_an_old_thread_are_too_large_together() -> None:
-    port = knowing(parent=Parent(1, {}))
+    port = knowing(parent=CheckpointInfo(WHOLE, {}))
     with pytest.raises(CheckpointTooLargeError, match="old layout"):
         put_second(port, {"a": "x" * 9 * MB, "b": "y" * 9 * MB}, {"a": 2, "b": 2})
     assert port.asked == []
@@ -532,37 +541,37 @@ def test_without_a_ttl_nothing_is_stamped() -> None:
 def carried_with(stamped: datetime | None, ttl: int | None) -> ScriptedPort:
     """Carry a value whose stamp is known, and answer what was asked."""
     script: list[tuple[str, Any]] = [("update", UPDATED), ("update", UPDATED)]
-    port = knowing(*script, parent=Parent(2, {"large": ENTRY}, stamped))
+    port = knowing(*script, parent=CheckpointInfo(SPLIT, {"large": ENTRY}, stamped))
     put_second(port, {"large": LARGE}, {"large": V1}, new={}, ttl=ttl)
     return port
 
 
 def test_a_carried_value_whose_stamp_lies_in_the_past_is_stamped_anew() -> None:
-    port = carried_with(now() - timedelta(minutes=5), 3600)
+    port = carried_with(wall_time() - timedelta(minutes=5), 3600)
     assert port.methods == ["values.update", "checkpoints.update"]
     (update,) = port.asked[0].given
     assert update.update["$set"]["created_at"] >= committed(port)["created_at"]
 
 
 def test_only_what_has_a_stamp_is_stamped_anew() -> None:
-    port = carried_with(now() - timedelta(minutes=5), 3600)
+    port = carried_with(wall_time() - timedelta(minutes=5), 3600)
     (update,) = port.asked[0].given
-    assert update.query["created_at"] == {"$exists": True}
+    assert update.filter["created_at"] == {"$exists": True}
     assert not update.upsert
 
 
 def test_a_carried_value_whose_stamp_lies_ahead_is_left_alone() -> None:
-    ahead = now() + timedelta(seconds=50)
-    port = knowing(("update", INSERTED), parent=Parent(2, {"large": ENTRY}, ahead))
+    ahead = wall_time() + timedelta(seconds=50)
+    port = knowing(("update", INSERTED), parent=CheckpointInfo(SPLIT, {"large": ENTRY}, ahead))
     put_second(port, {"large": LARGE}, {"large": V1}, new={}, ttl=3600)
     assert port.methods == ["checkpoints.update"]
-    remembered = port.memory.parent(KEY)
+    remembered = port.memory.info(KEY)
     assert remembered is not None
     assert remembered.stamped == ahead
 
 
 def test_a_ttl_given_up_takes_the_stamps_of_carried_values_away() -> None:
-    port = carried_with(now() + timedelta(seconds=50), None)
+    port = carried_with(wall_time() + timedelta(seconds=50), None)
     (update,) = port.asked[0].given
     assert update.update == {"$unset": {"created_at": ""}}
 
@@ -583,7 +592,7 @@ def test_a_value_that_was_there_already_is_stamped_anew() -> None:
 
 
 def write(port: ScriptedPort, *writes: tuple[str, Any], ttl: int | None = None) -> None:
-    call = Call(port, Codec(JsonPlusSerializer()), ttl)
+    call = Context(port, port.memory, Codec(JsonPlusSerializer()), ttl)
     run(put_writes(call, thread("t", checkpoint_id="2"), writes, "task", "~path"))
 
 
@@ -604,7 +613,7 @@ def test_a_special_write_replaces_and_the_others_stay() -> None:
     write(port, ("a", 1), ("__error__", "e"))
     assert [document["idx"] for document in inserted(port)] == [0]
     (error,) = port.asked[1].given
-    assert (list(error.update), error.query["idx"]) == (["$set"], -1)
+    assert (list(error.update), error.filter["idx"]) == (["$set"], -1)
     assert error.upsert
 
 
@@ -663,19 +672,19 @@ def test_a_write_to_a_checkpoint_that_is_not_known_holds_its_value() -> None:
 
 def test_a_write_waits_for_the_put_of_its_checkpoint_to_decide() -> None:
     port = ScriptedPort(("insert", []))
-    with port.memory.planning(KEY) as planning:
-        planning.digests = {digest(("bytes", DOCS)): ManifestEntry("__start__", V2, MB)}
-        decided = threading.Timer(0.05, planning.done.set)
+    with port.memory.input_in_flight(KEY) as in_flight:
+        in_flight.digests = {digest(("bytes", DOCS)): ManifestEntry("__start__", V2, MB)}
+        decided = threading.Timer(0.05, in_flight.done.set)
         decided.start()
         write(port, ("docs", DOCS))
-        assert planning.done.is_set()
+        assert in_flight.done.is_set()
         decided.join()
     assert inserted(port)[0]["stored"]["version"] == V2
 
 
 def test_a_small_write_waits_for_nothing() -> None:
     port = ScriptedPort(("insert", []))
-    with port.memory.planning(KEY):
+    with port.memory.input_in_flight(KEY):
         write(port, ("small", 1))
     assert len(inserted(port)) == 1
 

@@ -25,10 +25,10 @@ from langgraph.checkpoint.mongodb._base import (
     checked_limit,
     collection_names,
 )
-from langgraph.checkpoint.mongodb._database import indexes
 from langgraph.checkpoint.mongodb._database.aio import AsyncPort
-from langgraph.checkpoint.mongodb._database.port import Call
-from langgraph.checkpoint.mongodb._layout.documents import Document
+from langgraph.checkpoint.mongodb._database.mocked import AsyncMockedPort
+from langgraph.checkpoint.mongodb._layout.indexes import UNIQUE_FIELDS
+from langgraph.checkpoint.mongodb._layout.keys import Document
 from langgraph.checkpoint.mongodb._operations import (
     copying,
     history,
@@ -36,8 +36,10 @@ from langgraph.checkpoint.mongodb._operations import (
     put_writes,
     reading,
     removal,
+    setup,
 )
 from langgraph.checkpoint.mongodb._operations.arguments import list_query
+from langgraph.checkpoint.mongodb._operations.context import Context
 from langgraph.checkpoint.mongodb._operations.listing import Listing
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 
@@ -118,7 +120,7 @@ class AsyncMongoDBSaver(SaverBase):
         **ignored: Any,
     ) -> None:
         super().__init__(ttl=ttl, serde=serde, ignored=ignored)
-        checked_client(
+        is_native = checked_client(
             client,
             AsyncMongoClient,
             "AsyncMongoDBSaver",
@@ -140,13 +142,15 @@ class AsyncMongoDBSaver(SaverBase):
         self.checkpoint_collection = self.db[names["checkpoints"]]
         self.writes_collection = self.db[names["writes"]]
         self.channel_values_collection = self.db[names["values"]]
-        self._port = AsyncPort(
+        port = AsyncPort if is_native else AsyncMockedPort
+        self._port = port(
             self.db,
             {
                 "checkpoints": self.checkpoint_collection,
                 "writes": self.writes_collection,
                 "values": self.channel_values_collection,
             },
+            UNIQUE_FIELDS,
         )
         self._port.ready = not create_indexes
         self._bind()
@@ -203,7 +207,7 @@ class AsyncMongoDBSaver(SaverBase):
         """
         self._bind()
         async with self._port.setting_up:
-            await indexes.setup(self._port, self.ttl)
+            await setup.setup(self._port, self.ttl)
             self._port.ready = True
 
     def _bind(self) -> None:
@@ -222,16 +226,16 @@ class AsyncMongoDBSaver(SaverBase):
                 "use MongoDBSaver, which any thread may use."
             )
 
-    async def _ready(self) -> Call:
+    async def _ready(self) -> Context:
         """What a call works with, the indexes seen to."""
         self._bind()
         port = self._port
         if not port.ready:
             async with port.setting_up:
                 if not port.ready:
-                    await indexes.setup(port, self.ttl)
+                    await setup.setup(port, self.ttl)
                     port.ready = True
-        return self._call()
+        return self._context()
 
     def _loop_to_wait_for(self) -> asyncio.AbstractEventLoop:
         """The saver's event loop, for a caller in another thread.
@@ -305,7 +309,7 @@ class AsyncMongoDBSaver(SaverBase):
         listing = Listing(await self._ready(), wanted, most)
         while not listing.ended:
             for found in await listing.page():
-                yield await reading.decode(listing.call, found)
+                yield await reading.decode(listing.context, found)
             listing.check()
 
     async def aput(
@@ -335,8 +339,8 @@ class AsyncMongoDBSaver(SaverBase):
             MissingChannelValueError: The thread was deleted meanwhile, and with it what
                 this checkpoint builds on.
         """
-        call = await self._ready()
-        return await put.put(call, config, checkpoint, metadata, new_versions)
+        context = await self._ready()
+        return await put.put(context, config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self,

@@ -25,10 +25,11 @@ from langgraph.checkpoint.mongodb._base import (
     checked_limit,
     collection_names,
 )
-from langgraph.checkpoint.mongodb._database import indexes
+from langgraph.checkpoint.mongodb._database.mocked import MockedPort
 from langgraph.checkpoint.mongodb._database.port import run
 from langgraph.checkpoint.mongodb._database.sync import SyncPort
-from langgraph.checkpoint.mongodb._layout.documents import Document
+from langgraph.checkpoint.mongodb._layout.indexes import UNIQUE_FIELDS
+from langgraph.checkpoint.mongodb._layout.keys import Document
 from langgraph.checkpoint.mongodb._operations import (
     copying,
     history,
@@ -36,6 +37,7 @@ from langgraph.checkpoint.mongodb._operations import (
     put_writes,
     reading,
     removal,
+    setup,
 )
 from langgraph.checkpoint.mongodb._operations.arguments import list_query
 from langgraph.checkpoint.mongodb._operations.listing import Listing
@@ -126,7 +128,7 @@ class MongoDBSaver(SaverBase):
         **ignored: Any,
     ) -> None:
         super().__init__(ttl=ttl, serde=serde, ignored=ignored)
-        checked_client(
+        is_native = checked_client(
             client,
             MongoClient,
             "MongoDBSaver",
@@ -148,13 +150,15 @@ class MongoDBSaver(SaverBase):
         self.checkpoint_collection = self.db[names["checkpoints"]]
         self.writes_collection = self.db[names["writes"]]
         self.channel_values_collection = self.db[names["values"]]
-        self._port = SyncPort(
+        port = SyncPort if is_native else MockedPort
+        self._port = port(
             self.db,
             {
                 "checkpoints": self.checkpoint_collection,
                 "writes": self.writes_collection,
                 "values": self.channel_values_collection,
             },
+            UNIQUE_FIELDS,
         )
         if create_indexes:
             self.setup()
@@ -210,7 +214,7 @@ class MongoDBSaver(SaverBase):
             pymongo.errors.OperationFailure: The server refuses a unique index; a note on
                 the error says which and what to do.
         """
-        run(indexes.setup(self._port, self.ttl))
+        run(setup.setup(self._port, self.ttl))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read one checkpoint.
@@ -229,7 +233,7 @@ class MongoDBSaver(SaverBase):
                 gone itself, and one that was read is rebuilt from it.
             UnknownLayoutError: A newer release wrote the checkpoint.
         """
-        return run(reading.get_tuple(self._call(), config))
+        return run(reading.get_tuple(self._context(), config))
 
     def list(
         self,
@@ -259,12 +263,12 @@ class MongoDBSaver(SaverBase):
             OldMetadataError: After the last one, if a release before 0.2.2 wrote some.
         """
         wanted = list_query(config, filter, before)
-        return self._listed(Listing(self._call(), wanted, checked_limit(limit)))
+        return self._listed(Listing(self._context(), wanted, checked_limit(limit)))
 
     def _listed(self, listing: Listing) -> Iterator[CheckpointTuple]:
         while not listing.ended:
             for found in run(listing.page()):
-                yield run(reading.decode(listing.call, found))
+                yield run(reading.decode(listing.context, found))
             listing.check()
 
     def put(
@@ -294,7 +298,7 @@ class MongoDBSaver(SaverBase):
             MissingChannelValueError: The thread was deleted meanwhile, and with it what
                 this checkpoint builds on.
         """
-        return run(put.put(self._call(), config, checkpoint, metadata, new_versions))
+        return run(put.put(self._context(), config, checkpoint, metadata, new_versions))
 
     def put_writes(
         self,
@@ -319,7 +323,7 @@ class MongoDBSaver(SaverBase):
             ChannelTooLargeError: A value does not fit into one document; nothing was
                 written.
         """
-        run(put_writes.put_writes(self._call(), config, writes, task_id, task_path))
+        run(put_writes.put_writes(self._context(), config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread: checkpoints, pending writes and channel values, all namespaces.
@@ -330,7 +334,7 @@ class MongoDBSaver(SaverBase):
         Raises:
             ValueError: It is not a string.
         """
-        run(removal.delete_thread(self._call(), thread_id))
+        run(removal.delete_thread(self._context(), thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs, with their pending writes and values.
@@ -344,7 +348,7 @@ class MongoDBSaver(SaverBase):
         Raises:
             ValueError: One of them is not a string.
         """
-        run(removal.delete_for_runs(self._call(), run_ids))
+        run(removal.delete_for_runs(self._context(), run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread, all its namespaces and its history, on the server.
@@ -359,7 +363,7 @@ class MongoDBSaver(SaverBase):
             ValueError: An identifier is not a string, both are the same, or the target
                 has checkpoints.
         """
-        run(copying.copy_thread(self._call(), source_thread_id, target_thread_id))
+        run(copying.copy_thread(self._context(), source_thread_id, target_thread_id))
 
     def prune(
         self,
@@ -383,7 +387,7 @@ class MongoDBSaver(SaverBase):
             ValueError: The strategy is unknown, `keep_last` is below 1, or an identifier
                 is not a string.
         """
-        run(removal.prune(self._call(), thread_ids, strategy, keep_last))
+        run(removal.prune(self._context(), thread_ids, strategy, keep_last))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -402,7 +406,7 @@ class MongoDBSaver(SaverBase):
             ValueError: An identifier is not a string.
             MissingChannelValueError: A seed that an ancestor names is not stored.
         """
-        return run(history.get_delta_channel_history(self._call(), config, channels))
+        return run(history.get_delta_channel_history(self._context(), config, channels))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`get_tuple` in a thread."""

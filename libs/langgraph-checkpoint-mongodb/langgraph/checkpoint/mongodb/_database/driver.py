@@ -11,13 +11,7 @@ from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError, EncryptionError, ExecutionTimeout, OperationFailure
 from pymongo.results import BulkWriteResult
 
-from langgraph.checkpoint.mongodb._database.port import Role, Update, Updated
-from langgraph.checkpoint.mongodb._layout.documents import (
-    VALUE_KEY,
-    WRITE_KEY,
-    CheckpointKey,
-    Document,
-)
+from langgraph.checkpoint.mongodb._database.port import Document, Join, Role, Update, Updated
 
 __all__ = [
     "CANNOT_JOIN",
@@ -52,13 +46,6 @@ _DUPLICATE_KEY = 11000
 # How a server refuses the insert of a required update, if not for a taken key.
 _BAD_ID = 53
 
-# The fields of the unique indexes that the savers make.
-_UNIQUE: Mapping[Role, Sequence[str]] = {
-    "checkpoints": CheckpointKey._fields,
-    "writes": WRITE_KEY,
-    "values": VALUE_KEY,
-}
-
 CANNOT_JOIN = (OperationFailure, EncryptionError)
 """What a server, or a driver that encrypts fields, answers when a join is not to be had."""
 
@@ -66,28 +53,28 @@ CANNOT_JOIN = (OperationFailure, EncryptionError)
 # into a sharded collection.
 _NEVER_JOINS = frozenset({9, 13, 59, 115, 303, 323, 28769, 40324})
 
-# No field of a checkpoint document has this name.
+# No field of a document has this name.
 _JOINED = "pending_writes"
 
 # A find that is read to its end comes in as few batches as the server allows.
 _BATCH = 100_000
 
 
-def duplicates(role: Role, error: BulkWriteError) -> list[int]:
+def duplicates(unique: Sequence[str], error: BulkWriteError) -> list[int]:
     """The places of the documents whose key was taken; any other failure is raised."""
     failed = error.details.get("writeErrors", [])
-    if error.details.get("writeConcernErrors") or not all(_is_taken(role, one) for one in failed):
+    if error.details.get("writeConcernErrors") or not all(_is_taken(unique, one) for one in failed):
         raise error
     return [one["index"] for one in failed]
 
 
-def _is_taken(role: Role, failed: Mapping[str, Any]) -> bool:
+def _is_taken(unique: Sequence[str], failed: Mapping[str, Any]) -> bool:
     """Whether a document was refused since it is there: by our unique index, or by its id.
 
     Another unique index on the collection refuses documents that are not there.
     """
     pattern = failed.get("keyPattern")
-    ours = pattern is None or set(pattern) in (set(_UNIQUE[role]), {"_id"})
+    ours = pattern is None or set(pattern) in (set(unique), {"_id"})
     return failed.get("code") == _DUPLICATE_KEY and ours
 
 
@@ -98,14 +85,14 @@ def with_plain_codec(collections: Mapping[Role, Any]) -> dict[Role, Any]:
 
 
 def as_operations(updates: Sequence[Update]) -> list[UpdateOne]:
-    return [UpdateOne(one.query, one.update, upsert=one.upsert) for one in updates]
+    return [UpdateOne(one.filter, one.update, upsert=one.upsert) for one in updates]
 
 
-def stopped(role: Role, updates: Sequence[Update], error: BulkWriteError) -> Updated:
+def stopped(unique: Sequence[str], updates: Sequence[Update], error: BulkWriteError) -> Updated:
     """What a bulk did that stopped at a required update; any other failure is raised."""
     failed = error.details.get("writeErrors", [])
     if error.details.get("writeConcernErrors") or not all(
-        updates[one["index"]].required and (one["code"] == _BAD_ID or _is_taken(role, one))
+        updates[one["index"]].required and (one["code"] == _BAD_ID or _is_taken(unique, one))
         for one in failed
     ):
         raise error
@@ -124,59 +111,55 @@ def ttl_command(collection: str, name: str, seconds: int) -> Document:
 
 
 def find_arguments(
-    query: Document,
-    fields: Document,
+    filter: Document,
+    projection: Document,
     sort: Sequence[tuple[str, int]] | None,
-    most: int,
-    native: bool,
+    limit: int,
 ) -> dict[str, Any]:
-    arguments: dict[str, Any] = {"filter": query}
-    if fields:
-        arguments["projection"] = fields
+    arguments: dict[str, Any] = {"filter": filter}
+    if projection:
+        arguments["projection"] = projection
     if sort:
         arguments["sort"] = list(sort)
-    if most:
+    if limit:
         # A negative limit is a single batch: nothing is held open on the server.
-        arguments["limit"] = -most if native else most
-        arguments["batch_size"] = most
+        arguments["limit"] = -limit
+        arguments["batch_size"] = limit
     else:
         arguments["batch_size"] = _BATCH
     return arguments
 
 
 def join_pipeline(
-    query: Document, sort: Sequence[tuple[str, int]], writes: str
+    filter: Document, sort: Sequence[tuple[str, int]], join: Join, collection: str
 ) -> list[Mapping[str, Any]]:
-    """The first checkpoint of a query with its pending writes, read by their unique index."""
-    thread = {"thread_id": query["thread_id"], "checkpoint_ns": query.get("checkpoint_ns", "")}
+    """The first document of a filter with those of another collection that belong to it."""
     return [
-        {"$match": query},
+        {"$match": filter},
         {"$sort": dict(sort)},
         {"$limit": 1},
         {
             "$lookup": {
-                "from": writes,
-                "localField": "checkpoint_id",
-                "foreignField": "checkpoint_id",
-                "pipeline": [{"$match": thread}],
+                "from": collection,
+                "localField": join.on,
+                "foreignField": join.on,
+                "pipeline": [{"$match": join.within}],
                 "as": _JOINED,
             }
         },
     ]
 
 
-def unjoin(found: Sequence[Document]) -> tuple[Document, list[Document]] | None:
-    """The checkpoint and the pending writes that a join has found."""
+def unjoin(found: Sequence[Document], join: Join) -> tuple[Document, list[Document]] | None:
+    """The document that a join has found, and those that belong to it."""
     if not found:
         return None
     document = found[0]
-    # A collation of the first collection is that of the join, too, and another thread's id may
-    # be the same by it.
-    key = [document[name] for name in CheckpointKey._fields]
-    writes = [
-        one for one in document.pop(_JOINED) if [one[name] for name in CheckpointKey._fields] == key
-    ]
-    return document, writes
+    # A collation of the first collection is that of the join, too, and another document's key
+    # may be the same by it.
+    key = [document[name] for name in join.key]
+    joined = [one for one in document.pop(_JOINED) if [one[name] for name in join.key] == key]
+    return document, joined
 
 
 def joins_after(error: Exception) -> bool:

@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 
 from pymongo.errors import ConnectionFailure
 
-from langgraph.checkpoint.mongodb._database.port import Role
-from langgraph.checkpoint.mongodb._layout.documents import Document
+from langgraph.checkpoint.mongodb._database.port import Document, Role
 
 try:
     from pymongo._csot import get_timeout

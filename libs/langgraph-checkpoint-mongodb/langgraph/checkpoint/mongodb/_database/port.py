@@ -6,7 +6,6 @@ finishes such a coroutine in one step, without an event loop or a thread.
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
@@ -14,24 +13,23 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from pymongo.operations import IndexModel
 
-from langgraph.checkpoint.mongodb._layout.codec import Codec
-from langgraph.checkpoint.mongodb._layout.documents import Document
-from langgraph.checkpoint.mongodb._operations.memory import Memory
+__all__ = ["Document", "Join", "Port", "Role", "Update", "Updated", "run"]
 
-__all__ = ["Call", "Port", "Role", "Update", "Updated", "run"]
+Document = dict[str, Any]
+"""A document as the driver takes and gives it."""
 
 Role = Literal["checkpoints", "writes", "values"]
 T = TypeVar("T")
 
 
 class Update(NamedTuple):
-    """One update of a bulk: of the one document that `query` identifies.
+    """One update of a bulk: of the one document that `filter` identifies.
 
     A `required` one changes nothing: the bulk stops at it unless its document is there.
     What it would insert must be refused.
     """
 
-    query: Document
+    filter: Document
     update: Document
     upsert: bool = False
     required: bool = False
@@ -51,38 +49,52 @@ class Updated(NamedTuple):
     missed: int = 0
 
 
+class Join(NamedTuple):
+    """Which documents of another collection belong to a document.
+
+    Attributes:
+        role: The other collection.
+        on: The field that both have.
+        within: A filter of the others; with `on` it is a prefix of their unique index.
+        key: All fields in which they must equal the document.
+    """
+
+    role: Role
+    on: str
+    within: Document
+    key: Sequence[str]
+
+
 class Port(Protocol):
     """What an operation may ask of the database."""
-
-    memory: Memory
 
     async def find(
         self,
         role: Role,
-        query: Document,
-        fields: Document,
+        filter: Document,
+        projection: Document,
         *,
         sort: Sequence[tuple[str, int]] | None = None,
-        most: int = 0,
-        fresh: bool = False,
+        limit: int = 0,
+        primary: bool = False,
     ) -> list[Document]:
         """Read documents.
 
         Args:
             role: The collection.
-            query: The query.
-            fields: The projection; empty for all fields.
+            filter: Which documents.
+            projection: Which of their fields; empty for all.
             sort: The order.
-            most: With a number, at most that many, and only as many as the server
+            limit: With a number, at most that many, and only as many as the server
                 sends in one batch; all of them with 0.
-            fresh: Ask the primary, whatever read preference the client has.
+            primary: Ask the primary, whatever read preference the client has.
         """
         ...
 
     async def find_within(
         self,
         role: Role,
-        query: Document,
+        filter: Document,
         *,
         sort: Sequence[tuple[str, int]],
         most_bytes: int,
@@ -94,20 +106,27 @@ class Port(Protocol):
         """
         ...
 
-    async def newest(
-        self, query: Document, sort: Sequence[tuple[str, int]], *, fresh: bool = False
+    async def find_joined(
+        self,
+        role: Role,
+        filter: Document,
+        join: Join,
+        *,
+        sort: Sequence[tuple[str, int]],
+        primary: bool = False,
     ) -> tuple[Document, list[Document] | None] | None:
-        """Read the first checkpoint of a query on a thread, its pending writes beside it.
+        """Read the first document of a filter, and beside it what belongs to it.
 
         Args:
-            query: The query: a `thread_id`, and a `checkpoint_ns` unless it is the root's
-                checkpoint that is looked for.
+            role: The collection.
+            filter: Which document.
+            join: What belongs to it.
             sort: The order.
-            fresh: Ask the primary, whatever read preference the client has.
+            primary: Ask the primary, whatever read preference the client has.
 
         Returns:
-            The checkpoint and its pending writes, those None where they did not come with
-            it: not every server can join them, nor do they always fit into one document.
+            The document and what belongs to it, the latter None where it did not come with
+            it: not every server can join, nor does it always fit into one document.
         """
         ...
 
@@ -126,12 +145,12 @@ class Port(Protocol):
         """
         ...
 
-    async def update_many(self, role: Role, query: Document, update: Document) -> int:
-        """Update all documents of a query; return how many it matched."""
+    async def update_many(self, role: Role, filter: Document, update: Document) -> int:
+        """Update all documents of a filter; return how many it matched."""
         ...
 
-    async def delete(self, role: Role, query: Document) -> int:
-        """Delete all documents of a query; return how many."""
+    async def delete(self, role: Role, filter: Document) -> int:
+        """Delete all documents of a filter; return how many."""
         ...
 
     async def aggregate(self, role: Role, pipeline: Sequence[Document]) -> list[Document]:
@@ -185,21 +204,6 @@ class Port(Protocol):
     def name(self, role: Role) -> str:
         """The full name of a collection, for messages."""
         ...
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Call:
-    """What one call of a saver works with.
-
-    Attributes:
-        io: The port.
-        codec: The serializer of this moment.
-        ttl: Seconds that documents live, None for ever.
-    """
-
-    io: Port
-    codec: Codec
-    ttl: int | None
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

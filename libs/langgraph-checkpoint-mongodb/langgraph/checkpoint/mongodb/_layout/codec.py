@@ -14,9 +14,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph.checkpoint.mongodb.utils import dumps_metadata, loads_metadata
+from langgraph.checkpoint.mongodb._layout.metadata import dumps_metadata, loads_metadata
 
-__all__ = ["Codec", "Typed", "document_size", "estimate_size", "native_metadata", "native_size"]
+__all__ = ["Codec", "Typed", "document_size", "estimate_size", "explained", "native_size"]
 
 Typed = tuple[str, bytes]
 """A serialized value: the serializer's type and its bytes."""
@@ -146,15 +146,6 @@ def explained(codec: Codec, values: Iterable[tuple[str, Any]], thread_id: str) -
                     f"{type(value).__module__}.{type(value).__qualname__}. Nothing was written."
                 )
         raise
-
-
-def native_metadata(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The keys of a dict in a document's metadata that are stored natively."""
-    # Plain dicts, as the ports read them. This runs for every ancestor, and to ask for a
-    # `Mapping` would take longer than the rest.
-    metadata = document.get("metadata")
-    item = metadata.get(key) if isinstance(metadata, dict) else None
-    return item if isinstance(item, dict) else {}
 
 
 def native_size(value: Any) -> int | None:

@@ -16,8 +16,10 @@ from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.mongodb._layout.bundle import Bundle
 from langgraph.checkpoint.mongodb._layout.codec import Codec, Typed
 from langgraph.checkpoint.mongodb._layout.growing import Group, Growth
+from langgraph.checkpoint.mongodb._layout.keys import Document
+from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 
-__all__ = ["Unpacked", "pack_checkpoint", "unpack_checkpoint"]
+__all__ = ["Unpacked", "pack_checkpoint", "split_fields", "unpack_checkpoint"]
 
 # Put before the serializer's type, so that a release that does not know the split
 # layout refuses the document ("Unknown serialization type") instead of showing a part.
@@ -61,6 +63,29 @@ class Unpacked(NamedTuple):
     growths: dict[str, Growth]
     pairs: int
     dead: list[str]
+
+
+def split_fields(
+    codec: Codec,
+    checkpoint: Checkpoint,
+    manifest: Iterable[ManifestEntry],
+    inline: Mapping[str, Any],
+    growths: Mapping[str, Growth],
+    bundle: Bundle | None,
+) -> Document:
+    """The fields of a split document that depend on the channel values.
+
+    Args:
+        codec: The serializer.
+        checkpoint: The checkpoint.
+        manifest: The values that lie in documents of their own.
+        inline: Those that lie in the checkpoint's.
+        growths: How the values that grow are cut, by channel.
+        bundle: What its bundle holds.
+    """
+    type_, data = pack_checkpoint(codec, checkpoint, inline, growths, bundle)
+    channels = [entry.to_document() for entry in manifest]
+    return {"layout": 2, "type": type_, "checkpoint": data, "channels": channels}
 
 
 def pack_checkpoint(

@@ -14,15 +14,9 @@ from typing import Any, NamedTuple
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
 from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE, Bundle, bundle_pieces
+from langgraph.checkpoint.mongodb._layout.checkpoint import CheckpointInfo
 from langgraph.checkpoint.mongodb._layout.codec import Codec, Typed, native_size
 from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._layout.documents import (
-    COPY_CHANNEL,
-    WHOLE,
-    ManifestEntry,
-    value_version,
-    version_text,
-)
 from langgraph.checkpoint.mongodb._layout.growing import (
     MAX_PIECES,
     Cut,
@@ -33,13 +27,14 @@ from langgraph.checkpoint.mongodb._layout.growing import (
     slices,
     tail_as_piece,
 )
+from langgraph.checkpoint.mongodb._layout.manifest import NO_PART, ManifestEntry
 from langgraph.checkpoint.mongodb._layout.parts import (
     LARGE_ITEM_BYTES,
     RESERVED_IN_PARTS,
     digest,
     split_parts,
 )
-from langgraph.checkpoint.mongodb._operations.memory import Parent
+from langgraph.checkpoint.mongodb._layout.values import COPY_CHANNEL, value_version, version_text
 
 __all__ = [
     "BUNDLED_INLINE_BYTES",
@@ -49,8 +44,8 @@ __all__ = [
     "RECENT_TOTAL_BYTES",
     "RECENT_VALUE_BYTES",
     "TAILS_TOTAL_BYTES",
-    "Plan",
-    "Planner",
+    "PutPlan",
+    "plan_put",
 ]
 
 INLINE_VALUE_BYTES = 4 * 1024
@@ -77,7 +72,7 @@ TAILS_TOTAL_BYTES = 16 * 1024
 
 
 @dataclass(slots=True)
-class Plan:
+class PutPlan:
     """Where the channel values of one checkpoint go.
 
     Attributes:
@@ -123,8 +118,15 @@ class _Small(NamedTuple):
     written: bool
 
 
-class Planner:
-    """Decides for every channel of a checkpoint.
+def plan_put(
+    codec: Codec,
+    checkpoint: Checkpoint,
+    new_versions: ChannelVersions,
+    parent: CheckpointInfo,
+    own: Collection[str] = (),
+    salt: int = 0,
+) -> PutPlan:
+    """Decide for every channel of a checkpoint where its value goes.
 
     A value is carried over when the parent holds its channel at that very version and
     the step did not write the channel; also when the value itself is not given, since
@@ -141,13 +143,18 @@ class Planner:
         own: Channels whose values must have keys of this checkpoint alone.
         salt: How often pieces got numbers that others have: they get other ones then.
     """
+    return _Planner(codec, checkpoint, new_versions, parent, own, salt).plan()
+
+
+class _Planner:
+    """One plan that is being made; the arguments are those of `plan_put`."""
 
     def __init__(
         self,
         codec: Codec,
         checkpoint: Checkpoint,
         new_versions: ChannelVersions,
-        parent: Parent,
+        parent: CheckpointInfo,
         own: Collection[str] = (),
         salt: int = 0,
     ) -> None:
@@ -159,9 +166,9 @@ class Planner:
         self._cuts = codec.may_be_cut()
         self._in_bundle: dict[str, str] = {}
         self._recent: list[_Small] = []
-        self._plan = Plan()
+        self._plan = PutPlan()
 
-    def plan(self) -> Plan:
+    def plan(self) -> PutPlan:
         """Make the plan.
 
         Raises:
@@ -339,7 +346,7 @@ class Planner:
                 self._write(one)
             return
         before, entry = self._parent.growths.get(channel), self._parent.manifest.get(channel)
-        cut = cut_value(data, before) if before and entry and self._parent.stored else None
+        cut = cut_value(data, before) if before and entry and self._parent.exists else None
         if cut is not None and entry is not None:
             self._place_cut(channel, cut, entry)
         elif self._is_recent(one, replaced=before is not None):
@@ -378,7 +385,7 @@ class Planner:
         self._plan.growths[channel] = cut.growth
         self._plan.sizes[channel] = cut.growth.size
         entry = replace(entry, channel_version=self._text(channel))
-        numbers = (WHOLE,) if entry.pieces is None else entry.pieces
+        numbers = (NO_PART,) if entry.pieces is None else entry.pieces
         new = [self._codec.seal(piece) for piece in cut.pieces]
         self._add_pieces(entry, numbers[: cut.kept], new)
 
@@ -386,7 +393,7 @@ class Planner:
         """Name pieces that the parent holds, and new ones."""
         numbers = self._numbers(entry, new)
         # By the share of the pieces: only a listing's pages are made by it.
-        size = entry.size * len(kept) // max(len(entry.pieces or (WHOLE,)), 1)
+        size = entry.size * len(kept) // max(len(entry.pieces or (NO_PART,)), 1)
         written = sum(len(data) for _, data in new)
         if kept:
             self._plan.carried.append(replace(entry, size=size, pieces=tuple(kept)))
@@ -421,7 +428,7 @@ class Planner:
             room += len(tail)
             growths[channel] = tail_as_piece(growths[channel])
             self._plan.carried = [one for one in self._plan.carried if one.channel != channel]
-            numbers = (WHOLE,) if entry.pieces is None else entry.pieces
+            numbers = (NO_PART,) if entry.pieces is None else entry.pieces
             self._add_pieces(entry, numbers, [self._codec.seal(tail)])
 
     def _write(self, one: _Small) -> None:

@@ -13,9 +13,10 @@ from typing import Any, cast
 from langgraph.checkpoint.base import Checkpoint
 
 from langgraph.checkpoint.mongodb._layout.codec import Codec
-from langgraph.checkpoint.mongodb._layout.documents import Document
+from langgraph.checkpoint.mongodb._layout.keys import Document
+from langgraph.checkpoint.mongodb._layout.packing import Unpacked
 
-__all__ = ["whole_checkpoint", "whole_fields"]
+__all__ = ["read_whole", "whole_fields"]
 
 
 def whole_fields(codec: Codec, checkpoint: Checkpoint) -> Document:
@@ -24,9 +25,10 @@ def whole_fields(codec: Codec, checkpoint: Checkpoint) -> Document:
     return {"type": type_, "checkpoint": data}
 
 
-def whole_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Checkpoint:
+def read_whole(codec: Codec, document: Mapping[str, Any]) -> Unpacked:
     """Read the checkpoint of a whole document, every channel value included."""
-    return cast(Checkpoint, codec.loads((document["type"], document["checkpoint"])))
+    checkpoint = cast(Checkpoint, codec.loads((document["type"], document["checkpoint"])))
+    return Unpacked(checkpoint, {}, 0, [])
 
 
 def _with_integer_versions(checkpoint: Checkpoint) -> Checkpoint:

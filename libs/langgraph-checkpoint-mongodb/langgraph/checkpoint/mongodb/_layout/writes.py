@@ -17,12 +17,8 @@ from bson import ObjectId
 from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
 
 from langgraph.checkpoint.mongodb._layout.codec import Codec
-from langgraph.checkpoint.mongodb._layout.documents import (
-    CheckpointKey,
-    Document,
-    ManifestEntry,
-    ValueKey,
-)
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document, ValueKey
+from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 
 __all__ = [
     "counting",

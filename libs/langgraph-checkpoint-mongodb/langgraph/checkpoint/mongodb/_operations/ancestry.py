@@ -1,4 +1,4 @@
-"""A thread's checkpoints as a graph: who builds on whom, and what must stay for it.
+"""The ancestry of a thread's checkpoints: who builds on whom, and what must stay for it.
 
 Used by what removes or copies checkpoints. Only keys, parents and manifests are read,
 no state.
@@ -11,73 +11,61 @@ from collections.abc import Collection, Iterable, Mapping
 
 from bson import ObjectId
 
-from langgraph.checkpoint.mongodb._database.port import Call
-from langgraph.checkpoint.mongodb._layout.codec import native_metadata
-from langgraph.checkpoint.mongodb._layout.compat import COUNTERS
-from langgraph.checkpoint.mongodb._layout.documents import (
-    CheckpointKey,
-    Document,
-    ManifestEntry,
-    ValueKey,
+from langgraph.checkpoint.mongodb._layout.checkpoint import (
+    ANCESTRY_FIELDS,
     delta_channels,
-    layout_of,
+    manifest_of,
+    stored_value_keys,
 )
-from langgraph.checkpoint.mongodb._operations.arguments import KEY_FIELDS
-from langgraph.checkpoint.mongodb._operations.commit import RETAINED, UNPROVEN, long_ago
-from langgraph.checkpoint.mongodb._operations.history import CHAIN_FIELDS, Chain, Walk
-from langgraph.checkpoint.mongodb._operations.memory import Parent
-from langgraph.checkpoint.mongodb._operations.reading import key_of
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document, ValueKey
+from langgraph.checkpoint.mongodb._layout.layouts import layout_of
+from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
+from langgraph.checkpoint.mongodb._layout.metadata import native_metadata
+from langgraph.checkpoint.mongodb._layout.states import RETAINED, UNPROVEN
+from langgraph.checkpoint.mongodb._operations.commit import long_ago
+from langgraph.checkpoint.mongodb._operations.context import Context
+from langgraph.checkpoint.mongodb._operations.history import AncestorPages, Walk
 
-__all__ = ["Graph", "by_namespace", "key_queries"]
-
-_FIELDS: Document = {
-    **KEY_FIELDS,
-    **CHAIN_FIELDS,
-    "_id": 1,
-    RETAINED: 1,
-    UNPROVEN: 1,
-    "metadata.parents": 1,
-}
-
-_IDS_PER_QUERY = 1000
+__all__ = ["Ancestry"]
 
 
-class Graph:
+class Ancestry:
     """The checkpoints of one thread as they were when it was read.
 
     Args:
-        call: What the call works with.
+        context: What the call works with.
         thread_id: The thread.
         documents: Its checkpoint documents, without state.
         long_ago: What is not older may still be under way; an attribute, too.
     """
 
     def __init__(
-        self, call: Call, thread_id: str, documents: Iterable[Document], long_ago: ObjectId
+        self, context: Context, thread_id: str, documents: Iterable[Document], long_ago: ObjectId
     ) -> None:
-        self._call, self.thread_id, self.long_ago = call, thread_id, long_ago
-        self._documents = {key_of(document): document for document in documents}
-        self._chains: dict[str, Chain] = {}
+        self._context, self.thread_id, self.long_ago = context, thread_id, long_ago
+        self._documents = {CheckpointKey.of(document): document for document in documents}
+        self._chains: dict[str, AncestorPages] = {}
         self._callers: dict[CheckpointKey, CheckpointKey | None] = {}
 
     @classmethod
-    async def read(cls, call: Call, thread_id: str) -> Graph:
+    async def read(cls, context: Context, thread_id: str) -> Ancestry:
         """Read the graph of a thread from the primary.
 
         Raises:
             UnknownLayoutError: A newer release wrote to it; nothing has been marked yet.
         """
         query = {"thread_id": thread_id}
-        before = await long_ago(call)
-        documents = await call.io.find("checkpoints", query, _FIELDS, fresh=True)
+        before = await long_ago(context)
+        documents = await context.io.find("checkpoints", query, ANCESTRY_FIELDS, primary=True)
         for document in documents:
             layout_of(document)
-        return cls(call, thread_id, documents, before)
+        return cls(context, thread_id, documents, before)
 
-    def without(self, keys: Collection[CheckpointKey]) -> Graph:
+    def without(self, keys: Collection[CheckpointKey]) -> Ancestry:
         """The thread when these checkpoints are gone."""
         left = [document for key, document in self._documents.items() if key not in keys]
-        return Graph(self._call, self.thread_id, left, self.long_ago)
+        return Ancestry(self._context, self.thread_id, left, self.long_ago)
 
     def keys(self) -> set[CheckpointKey]:
         """All checkpoints."""
@@ -105,7 +93,7 @@ class Graph:
         it is kept: nothing else leads there, finished or not. Stateful subgraphs have one
         namespace for all calls.
         """
-        namespaces = by_namespace(self.keys() - self.retained() - self.unproven())
+        namespaces = _by_namespace(self.keys() - self.retained() - self.unproven())
         kept = {
             CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
             for checkpoint_ns, ids in namespaces.items()
@@ -134,7 +122,7 @@ class Graph:
             caller = None
             if above is not None:
                 type_, data = parents[above]
-                checkpoint_id = self._call.codec.loads((type_, data))
+                checkpoint_id = self._context.codec.loads((type_, data))
                 caller = CheckpointKey(self.thread_id, above, checkpoint_id)
             self._callers[key] = caller
         return self._callers[key]
@@ -149,15 +137,10 @@ class Graph:
 
     def named_values(self, keys: Iterable[CheckpointKey]) -> set[ValueKey]:
         """The value documents that checkpoints name."""
-        return {
-            named
-            for key in keys
-            for entry in self._manifest(key).values()
-            for named in entry.keys(key)
-        }
+        return {value for key in keys for value in stored_value_keys(key, self._manifest(key))}
 
     def _manifest(self, key: CheckpointKey) -> Mapping[str, ManifestEntry]:
-        return Parent.of(self._documents[key]).manifest
+        return manifest_of(self._documents[key])
 
     def with_called(self, kept: Collection[CheckpointKey]) -> set[CheckpointKey]:
         """Kept checkpoints, and those of subgraphs that were called from them, and so on.
@@ -204,7 +187,7 @@ class Graph:
         counted = {
             channel
             for channel, (type_, data) in counters.items()
-            if self._call.codec.loads((type_, data))[0]
+            if self._context.codec.loads((type_, data))[0]
         }
         chain = self._chain(key)
         if not channels <= counted:
@@ -218,11 +201,11 @@ class Graph:
                 for channel in channels
                 if channel in counted or (channel in versions and channel not in values)
             }
-        walk = Walk(self._call, chain, sorted(channels))
+        walk = Walk(self._context, chain, sorted(channels))
         await walk.follow(document)
         return {ancestor for ancestor in walk.path if ancestor in self._documents}
 
-    def _chain(self, key: CheckpointKey) -> Chain:
+    def _chain(self, key: CheckpointKey) -> AncestorPages:
         """The checkpoints of a namespace, to walk along."""
         if key.checkpoint_ns not in self._chains:
             of_namespace = [
@@ -230,7 +213,9 @@ class Graph:
                 for other, document in self._documents.items()
                 if other.checkpoint_ns == key.checkpoint_ns
             ]
-            self._chains[key.checkpoint_ns] = Chain(self._call, key.namespace(), of_namespace)
+            self._chains[key.checkpoint_ns] = AncestorPages(
+                self._context, key.namespace(), of_namespace
+            )
         return self._chains[key.checkpoint_ns]
 
 
@@ -244,24 +229,9 @@ def _depth(key: CheckpointKey) -> int:
     return len(key.checkpoint_ns)
 
 
-def by_namespace(keys: Iterable[CheckpointKey]) -> dict[str, list[str]]:
+def _by_namespace(keys: Iterable[CheckpointKey]) -> dict[str, list[str]]:
     """The ids of checkpoints of one thread, by namespace."""
     namespaces: defaultdict[str, list[str]] = defaultdict(list)
     for key in keys:
         namespaces[key.checkpoint_ns].append(key.checkpoint_id)
     return namespaces
-
-
-def key_queries(keys: Iterable[CheckpointKey]) -> list[Document]:
-    """Queries for checkpoints of one thread, or for their writes, of bounded size."""
-    keys = sorted(keys)
-    thread_id = keys[0].thread_id if keys else ""
-    return [
-        {
-            "thread_id": thread_id,
-            "checkpoint_ns": checkpoint_ns,
-            "checkpoint_id": {"$in": ids[at : at + _IDS_PER_QUERY]},
-        }
-        for checkpoint_ns, ids in by_namespace(keys).items()
-        for at in range(0, len(ids), _IDS_PER_QUERY)
-    ]

@@ -38,39 +38,12 @@ from typing import NamedTuple
 from bson import ObjectId
 
 from langgraph.checkpoint.mongodb._database.clock import object_id
-from langgraph.checkpoint.mongodb._database.port import Call, Update
-from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey, Document
+from langgraph.checkpoint.mongodb._database.port import Update
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document
+from langgraph.checkpoint.mongodb._layout.states import DOOMED, REKEYED, RETAINED, UNPROVEN, VISIBLE
+from langgraph.checkpoint.mongodb._operations.context import Context
 
-__all__ = [
-    "DOOMED",
-    "REKEYED",
-    "RETAINED",
-    "UNPROVEN",
-    "VISIBLE",
-    "Committed",
-    "commit",
-    "contest",
-    "long_ago",
-]
-
-DOOMED = "doomed"
-"""Field of a checkpoint or a value that is being removed: the tokens of those who remove it."""
-
-UNPROVEN = "unproven"
-"""Field of a checkpoint whose parent, or values, have not been found there yet."""
-
-RETAINED = "retained"
-"""Field of a checkpoint that was removed, but for what delta channels are rebuilt from."""
-
-REKEYED = "rekeyed"
-"""Field of a checkpoint: changed when what was read of it before is not to be relied on.
-
-By a put that gives its values other keys, since it was stored without its parent. And by
-whoever removes values that no checkpoint names: some may be about to be named.
-"""
-
-VISIBLE: Document = {UNPROVEN: None, RETAINED: None}
-"""The query for what readers see."""
+__all__ = ["Committed", "commit", "contest", "long_ago"]
 
 # What is older was left by a crash, mostly: it may be removed, but not blindly.
 _AT_MOST = timedelta(hours=1)
@@ -83,48 +56,50 @@ class Committed(NamedTuple):
     proven: bool
 
 
-async def long_ago(call: Call) -> ObjectId:
+async def long_ago(context: Context) -> ObjectId:
     """An id of an hour ago: what began before was ended by a crash, or is suspended."""
-    return object_id(await call.io.now() - _AT_MOST)
+    return object_id(await context.io.now() - _AT_MOST)
 
 
 async def commit(
-    call: Call,
+    context: Context,
     key: CheckpointKey,
     fields: Document,
     *,
     relies_on: CheckpointKey | None,
     rekeyed: ObjectId | None = None,
-    whole: Callable[[], Awaitable[bool]] | None = None,
+    complete: Callable[[], Awaitable[bool]] | None = None,
 ) -> Committed:
     """Write a checkpoint document.
 
     Args:
-        call: What the call works with.
+        context: What the call works with.
         key: The checkpoint's key.
         fields: The other fields of its document.
         relies_on: The parent, if the checkpoint is worth nothing without it.
         rekeyed: What the parent's `REKEYED` was when its manifest was read.
-        whole: Asked when it is written: whether all its values are there. None when they are
+        complete: Asked when it is written: whether all its values are there. None when they are
             new, and so nobody removes them before the parent has changed.
     """
-    if relies_on is None and whole is None:
+    if relies_on is None and complete is None:
         # An insert costs the server less than an upsert, and it is nearly always new.
-        if not await call.io.insert("checkpoints", [{**key.query(), **fields}]):
+        if not await context.io.insert("checkpoints", [{**key.query(), **fields}]):
             return Committed(True, proven=True)
         # The mark may be there from an attempt before, and a removal may be about to take that.
         marks = {UNPROVEN: "", DOOMED: ""}
         update = Update(key.query(), {"$set": fields, "$unset": marks}, upsert=True)
-        done = await call.io.update("checkpoints", [update])
+        done = await context.io.update("checkpoints", [update])
         return Committed(bool(done.inserted), proven=True)
     # One that was there before is not hidden for being put again.
     own = Update(key.query(), {"$set": fields, "$setOnInsert": {UNPROVEN: True}}, upsert=True)
     proof = Update({**key.query(), DOOMED: None}, {"$unset": {UNPROVEN: ""}})
     updates = [own, _required(key, relies_on, rekeyed)] if relies_on else [own]
-    done = await call.io.update("checkpoints", [*updates, proof] if whole is None else updates)
+    done = await context.io.update(
+        "checkpoints", [*updates, proof] if complete is None else updates
+    )
     created, proven = bool(done.inserted), not done.stopped and not done.missed
-    if proven and whole is not None:
-        proven = await whole() and not (await call.io.update("checkpoints", [proof])).missed
+    if proven and complete is not None:
+        proven = await complete() and not (await context.io.update("checkpoints", [proof])).missed
     return Committed(created, proven)
 
 
@@ -140,10 +115,10 @@ def _required(key: CheckpointKey, parent: CheckpointKey, rekeyed: ObjectId | Non
     return Update(there, {"$setOnInsert": insert}, upsert=True, required=True)
 
 
-async def contest(call: Call, key: CheckpointKey) -> None:
+async def contest(context: Context, key: CheckpointKey) -> None:
     """Take off the marks of all who are removing checkpoints of a namespace, or crashed then.
 
     Those that are at work see that not all went which they had marked, and look again.
     """
     query = {**key.namespace(), DOOMED: {"$exists": True}}
-    await call.io.update_many("checkpoints", query, {"$unset": {DOOMED: ""}})
+    await context.io.update_many("checkpoints", query, {"$unset": {DOOMED: ""}})

@@ -6,29 +6,34 @@ meanwhile, maybe those that the put has just written. `_operations.commit` says 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from langgraph.checkpoint.mongodb._database.port import Call
-from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey, Document, layout_of
-from langgraph.checkpoint.mongodb._operations.arguments import ALL_FIELDS, PARENT_FIELDS
-from langgraph.checkpoint.mongodb._operations.commit import (
+from langgraph.checkpoint.mongodb._layout.checkpoint import ALL_FIELDS, INFO_FIELDS, CheckpointInfo
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document
+from langgraph.checkpoint.mongodb._layout.layouts import layout_of
+from langgraph.checkpoint.mongodb._layout.states import (
     DOOMED,
     RETAINED,
     UNPROVEN,
     VISIBLE,
-    contest,
+    is_visible,
 )
-from langgraph.checkpoint.mongodb._operations.history import Chain, Walk
-from langgraph.checkpoint.mongodb._operations.memory import Parent
-from langgraph.checkpoint.mongodb._operations.reading import learn
+from langgraph.checkpoint.mongodb._operations.commit import contest
+from langgraph.checkpoint.mongodb._operations.context import Context
+from langgraph.checkpoint.mongodb._operations.fetching import learn
+from langgraph.checkpoint.mongodb._operations.history import AncestorPages, Walk
 from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
 
-__all__ = ["parent_again"]
+__all__ = ["ATTEMPTS", "give_up", "parent_again"]
+
+
+ATTEMPTS = 5
+"""How often a put tries: each further attempt needs another removal at that very moment."""
 
 
 async def parent_again(
-    call: Call, key: CheckpointKey, fields: Document, rebuilt: Collection[str]
-) -> Parent:
+    context: Context, key: CheckpointKey, fields: Document, rebuilt: Collection[str]
+) -> CheckpointInfo:
     """The parent as it is now, after a commit that did not find it as it was.
 
     Where it, or the checkpoint itself, is being removed, that is contested.
@@ -36,28 +41,24 @@ async def parent_again(
     parent_id = fields["parent_checkpoint_id"]
     query = {**key.namespace(), "checkpoint_id": {"$in": [key.checkpoint_id, parent_id]}}
     marks = {DOOMED: 1, UNPROVEN: 1, RETAINED: 1}
-    found = await call.io.find("checkpoints", query, {**PARENT_FIELDS, **marks}, fresh=True)
-    parent = [one for one in found if one["checkpoint_id"] == parent_id and _is_visible(one)]
+    found = await context.io.find("checkpoints", query, {**INFO_FIELDS, **marks}, primary=True)
+    parent = [one for one in found if one["checkpoint_id"] == parent_id and is_visible(one)]
     own = [one for one in found if one["checkpoint_id"] == key.checkpoint_id]
     if any(DOOMED in one for one in [*parent, *own]):
-        await contest(call, key)
-    if not parent or (rebuilt and not await _is_unbroken(call, key, fields, rebuilt)):
-        return Parent(layout_of(fields), {}, stored=False)
+        await contest(context, key)
+    if not parent or (rebuilt and not await _is_unbroken(context, key, fields, rebuilt)):
+        return CheckpointInfo.absent(layout_of(fields))
     query = {**key.namespace(), "checkpoint_id": parent_id, **VISIBLE}
-    whole = await call.io.find("checkpoints", query, ALL_FIELDS, most=1, fresh=True)
-    return await learn(call, whole[0]) if whole else Parent(layout_of(fields), {}, stored=False)
-
-
-def _is_visible(document: Document) -> bool:
-    return not any(document.get(mark) for mark in VISIBLE)
+    whole = await context.io.find("checkpoints", query, ALL_FIELDS, limit=1, primary=True)
+    return await learn(context, whole[0]) if whole else CheckpointInfo.absent(layout_of(fields))
 
 
 async def _is_unbroken(
-    call: Call, key: CheckpointKey, fields: Document, channels: Collection[str]
+    context: Context, key: CheckpointKey, fields: Document, channels: Collection[str]
 ) -> bool:
     """Whether all ancestors are there from which a checkpoint's delta channels are rebuilt."""
-    chain = Chain(call, key.namespace())
-    walk = Walk(call, chain, sorted(channels))
+    chain = AncestorPages(context, key.namespace())
+    walk = Walk(context, chain, sorted(channels))
     await chain.start(fields["parent_checkpoint_id"], None)
     await walk.follow({**key.query(), **fields})
     try:
@@ -65,3 +66,12 @@ async def _is_unbroken(
     except MissingChannelValueError:
         return False
     return True
+
+
+async def give_up(
+    context: Context, key: CheckpointKey, created: bool, lost: Mapping[str, str]
+) -> None:
+    """Leave nothing of a checkpoint that cannot be stored whole, and say so."""
+    if created:
+        await context.io.delete("checkpoints", key.query())
+    raise MissingChannelValueError(*key, sorted(lost.items()))

@@ -18,13 +18,16 @@ from bson import ObjectId
 from pymongo.errors import OperationFailure
 
 from langgraph.checkpoint.mongodb._database.clock import object_id
-from langgraph.checkpoint.mongodb._database.port import Call, Role
-from langgraph.checkpoint.mongodb._layout.documents import COPY_CHANNEL, Document
+from langgraph.checkpoint.mongodb._database.port import Role
+from langgraph.checkpoint.mongodb._layout.checkpoint import ALL_FIELDS, KEY_FIELDS
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document, checkpoint_queries
+from langgraph.checkpoint.mongodb._layout.states import DOOMED
 from langgraph.checkpoint.mongodb._layout.ttl import value_stamp
-from langgraph.checkpoint.mongodb._operations.ancestry import Graph, key_queries
-from langgraph.checkpoint.mongodb._operations.arguments import ALL_FIELDS, KEY_FIELDS, checked
-from langgraph.checkpoint.mongodb._operations.commit import DOOMED, long_ago
-from langgraph.checkpoint.mongodb._operations.reading import key_of
+from langgraph.checkpoint.mongodb._layout.values import COPY_CHANNEL
+from langgraph.checkpoint.mongodb._operations.ancestry import Ancestry
+from langgraph.checkpoint.mongodb._operations.arguments import checked
+from langgraph.checkpoint.mongodb._operations.commit import long_ago
+from langgraph.checkpoint.mongodb._operations.context import Context
 from langgraph.checkpoint.mongodb.errors import ChannelTooLargeError, CheckpointTooLargeError
 
 __all__ = ["COPY_CHANNEL", "copy_thread"]
@@ -44,37 +47,37 @@ _HAS_FIELDS: Document = {"$eq": [{"$type": "$metadata"}, "object"]}
 _ALWAYS_ASK = 2**30
 
 
-async def copy_thread(call: Call, source: str, target: str) -> None:
+async def copy_thread(context: Context, source: str, target: str) -> None:
     """Copy a thread; see `MongoDBSaver.copy_thread`."""
     checked(source, "source_thread_id")
     checked(target, "target_thread_id")
     if source == target:
         raise ValueError(f"Cannot copy thread {source!r} onto itself.")
-    graph = await Graph.read(call, source)
+    graph = await Ancestry.read(context, source)
     if not graph.keys():
         raise ValueError(f"Cannot copy thread {source!r}: it has no checkpoints.")
     copies: list[tuple[Role, list[Document]]] = [
         ("values", [{"thread_id": source, "channel": {"$ne": COPY_CHANNEL}}]),
         ("writes", [{"thread_id": source}]),
         # Exactly those that were there before their values were copied.
-        ("checkpoints", key_queries(graph.keys() - graph.unproven())),
+        ("checkpoints", checkpoint_queries(graph.keys() - graph.unproven())),
     ]
-    at = await call.io.now()
-    changes = {role: _changes(call, role, target, at) for role, _ in copies}
+    at = await context.io.now()
+    changes = {role: _changes(context, role, target, at) for role, _ in copies}
     for role, queries in copies:
         for query in queries:
-            await _check_sizes(call, role, query, changes[role])
+            await _check_sizes(context, role, query, changes[role])
     token = object_id(at)
     try:
-        again = await _claim(call, source, target, token)
-        await _clear(call, graph if again else None, target, token)
+        again = await _claim(context, source, target, token)
+        await _clear(context, graph if again else None, target, token)
         for role, queries in copies:
             for query in queries:
-                await _copy(call, role, query, changes[role])
-        await call.io.delete("values", {**_marker_query(target), "claim": token})
+                await _copy(context, role, query, changes[role])
+        await context.io.delete("values", {**_marker_query(target), "claim": token})
     except BaseException:
         # The next copy of this process need not wait. One of another waits for an hour.
-        call.io.memory.failed_copies.add(token)
+        context.memory.failed_copies.add(token)
         raise
     logger.debug("Copied %d checkpoints of thread %r to %r.", len(graph.keys()), source, target)
 
@@ -83,7 +86,7 @@ def _marker_query(target: str) -> Document:
     return {"thread_id": target, "checkpoint_ns": "", "channel": COPY_CHANNEL, "version": ""}
 
 
-async def _claim(call: Call, source: str, target: str, token: ObjectId) -> bool:
+async def _claim(context: Context, source: str, target: str, token: ObjectId) -> bool:
     """Claim a target: one copy at a time is made to it.
 
     Returns:
@@ -94,13 +97,13 @@ async def _claim(call: Call, source: str, target: str, token: ObjectId) -> bool:
     """
     claim = {**_marker_query(target), "claim": token}
     marker = {**claim, "source": source, "type": "null", "value": b""}
-    if not await call.io.insert("values", [marker]):
+    if not await context.io.insert("values", [marker]):
         return False
     # Of a copy that failed in this process, or of one that was ended by a crash.
-    failed = {"$in": list(call.io.memory.failed_copies)}
-    free: Document = {"$or": [{"claim": failed}, {"claim": {"$lt": await long_ago(call)}}]}
+    failed = {"$in": list(context.memory.failed_copies)}
+    free: Document = {"$or": [{"claim": failed}, {"claim": {"$lt": await long_ago(context)}}]}
     taken = {"$set": {"claim": token, "source": source}}
-    if await call.io.update_many("values", {**_marker_query(target), **free}, taken):
+    if await context.io.update_many("values", {**_marker_query(target), **free}, taken):
         return True
     raise ValueError(
         f"Cannot copy to thread {target!r}: another copy to it is being made. If it was ended by a "
@@ -108,35 +111,35 @@ async def _claim(call: Call, source: str, target: str, token: ObjectId) -> bool:
     )
 
 
-async def _clear(call: Call, graph: Graph | None, target: str, token: ObjectId) -> None:
+async def _clear(context: Context, graph: Ancestry | None, target: str, token: ObjectId) -> None:
     """Remove what a copy has left that failed half way; refuse a target with anything else.
 
     Args:
-        call: What the call works with.
+        context: What the call works with.
         graph: The source, of which another copy may have left a part; None if none did.
         target: The target.
         token: The claim on it.
     """
-    found = await call.io.find("checkpoints", {"thread_id": target}, KEY_FIELDS, fresh=True)
-    keys = set(map(key_of, found))
+    found = await context.io.find("checkpoints", {"thread_id": target}, KEY_FIELDS, primary=True)
+    keys = set(map(CheckpointKey.of, found))
     copied = graph.keys() if graph else set()
     if not {key.checkpoint_id for key in keys} <= {key.checkpoint_id for key in copied}:
-        await call.io.delete("values", {**_marker_query(target), "claim": token})
+        await context.io.delete("values", {**_marker_query(target), "claim": token})
         raise ValueError(
             f"Cannot copy to thread {target!r}: it has checkpoints. Delete it first, or choose "
             "another target."
         )
     # By their keys: what is put meanwhile stays.
-    for query in key_queries(keys):
-        await call.io.delete("checkpoints", query)
+    for query in checkpoint_queries(keys):
+        await context.io.delete("checkpoints", query)
     thread = {"thread_id": target}
-    call.io.memory.forget(target)
-    if keys or await call.io.find("writes", thread, {"_id": 1}, most=1, fresh=True):
-        await call.io.delete("writes", thread)
-    await call.io.delete("values", {**thread, "channel": {"$ne": COPY_CHANNEL}})
+    context.memory.forget(target)
+    if keys or await context.io.find("writes", thread, {"_id": 1}, limit=1, primary=True):
+        await context.io.delete("writes", thread)
+    await context.io.delete("values", {**thread, "channel": {"$ne": COPY_CHANNEL}})
 
 
-async def _check_sizes(call: Call, role: Role, query: Document, changes: Document) -> None:
+async def _check_sizes(context: Context, role: Role, query: Document, changes: Document) -> None:
     """Make sure that all documents fit as copies, before the first one is made.
 
     Raises:
@@ -144,7 +147,7 @@ async def _check_sizes(call: Call, role: Role, query: Document, changes: Documen
         CheckpointTooLargeError: A checkpoint does not.
     """
     longer = _growth(changes)
-    limit = await call.io.document_limit(_ALWAYS_ASK)
+    limit = await context.io.document_limit(_ALWAYS_ASK)
     pipeline: list[Document] = [
         {"$match": query},
         {"$set": {"_size": {"$add": [{"$bsonSize": "$$ROOT"}, longer]}}},
@@ -153,7 +156,7 @@ async def _check_sizes(call: Call, role: Role, query: Document, changes: Documen
         {"$project": {"channel": 1, "checkpoint_id": 1, "_size": 1}},
     ]
     try:
-        found = await call.io.aggregate(role, pipeline)
+        found = await context.io.aggregate(role, pipeline)
     except (OperationFailure, NotImplementedError) as error:
         logger.debug("This server does not measure documents (%s): not checked.", error)
         return
@@ -183,7 +186,7 @@ def _growth(changes: Document) -> Document:
     }
 
 
-async def _copy(call: Call, role: Role, query: Document, changes: Document) -> None:
+async def _copy(context: Context, role: Role, query: Document, changes: Document) -> None:
     removed = [name for name, value in changes.items() if value is None and name in _REMOVED]
     fields: Document = {"thread_id": {"$literal": changes["thread_id"]}}
     if changes["created_at"] is not None:
@@ -198,40 +201,42 @@ async def _copy(call: Call, role: Role, query: Document, changes: Document) -> N
         {"$match": query},
         {"$unset": ["_id", *removed]},
         {"$set": fields},
-        {"$merge": {"into": call.io.name(role).partition(".")[2], "whenMatched": "fail"}},
+        {"$merge": {"into": context.io.name(role).partition(".")[2], "whenMatched": "fail"}},
     ]
     try:
-        await call.io.aggregate(role, pipeline)
+        await context.io.aggregate(role, pipeline)
     except (OperationFailure, NotImplementedError) as error:
         logger.debug("This server does not copy by itself (%s): copying in batches.", error)
-        await _copy_in_batches(call, role, query, changes)
+        await _copy_in_batches(context, role, query, changes)
 
 
-def _changes(call: Call, role: Role, target: str, at: datetime) -> Document:
+def _changes(context: Context, role: Role, target: str, at: datetime) -> Document:
     """What differs in a copy; None removes a field. A TTL starts anew."""
-    stamp = None if call.ttl is None else at
-    if stamp is not None and call.ttl is not None and role == "values":
-        stamp = value_stamp(call.ttl, stamp)
+    stamp = None if context.ttl is None else at
+    if stamp is not None and context.ttl is not None and role == "values":
+        stamp = value_stamp(context.ttl, stamp)
     changes = {"thread_id": target, "created_at": stamp, DOOMED: None}
     if role == "checkpoints":
-        changes[_METADATA] = call.codec.dumps_metadata({"thread_id": target})["thread_id"]
+        changes[_METADATA] = context.codec.dumps_metadata({"thread_id": target})["thread_id"]
     return changes
 
 
-async def _copy_in_batches(call: Call, role: Role, query: Document, changes: Document) -> None:
-    found = await call.io.find(role, query, {"_id": 1}, fresh=True)
+async def _copy_in_batches(
+    context: Context, role: Role, query: Document, changes: Document
+) -> None:
+    found = await context.io.find(role, query, {"_id": 1}, primary=True)
     ids = [document["_id"] for document in found]
     while ids:
         batch = {"_id": {"$in": ids[:_BATCH]}}
         # One batch of the server's at a time: at most 16 MB pass through here.
-        documents = await call.io.find(
-            role, batch, ALL_FIELDS, sort=[("_id", 1)], most=_BATCH, fresh=True
+        documents = await context.io.find(
+            role, batch, ALL_FIELDS, sort=[("_id", 1)], limit=_BATCH, primary=True
         )
         if not documents:
             ids = ids[_BATCH:]
             continue
         copied = {document["_id"] for document in documents}
-        await call.io.insert(role, [_changed(document, changes) for document in documents])
+        await context.io.insert(role, [_changed(document, changes) for document in documents])
         ids = [one for one in ids if one not in copied]
 
 

@@ -13,34 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.runnables import RunnableConfig
 
-from langgraph.checkpoint.mongodb._database.port import Call
 from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
-from langgraph.checkpoint.mongodb._layout.compat import COUNTERS
-from langgraph.checkpoint.mongodb._layout.documents import (
-    LAYOUT,
-    UNCOUNTED,
-    CheckpointKey,
-    Document,
-    ManifestEntry,
-    delta_channels,
-    layout_of,
-)
-from langgraph.checkpoint.mongodb._layout.packing import Unpacked
-from langgraph.checkpoint.mongodb._layout.writes import counting, load_writes, referred
-from langgraph.checkpoint.mongodb._operations.arguments import (
+from langgraph.checkpoint.mongodb._layout.checkpoint import (
     ALL_FIELDS,
     KEY_FIELDS,
-    thread_config,
+    WALK_FIELDS,
+    delta_channels,
+    entries_of,
+    parent_id_of,
 )
-from langgraph.checkpoint.mongodb._operations.commit import VISIBLE
-from langgraph.checkpoint.mongodb._operations.reading import (
+from langgraph.checkpoint.mongodb._layout.found import fill_writes, load_value, load_values
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document, checkpoint_queries
+from langgraph.checkpoint.mongodb._layout.layouts import layout_of
+from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
+from langgraph.checkpoint.mongodb._layout.packing import Unpacked
+from langgraph.checkpoint.mongodb._layout.states import VISIBLE
+from langgraph.checkpoint.mongodb._layout.writes import counting, load_writes, referred
+from langgraph.checkpoint.mongodb._operations.arguments import thread_config
+from langgraph.checkpoint.mongodb._operations.context import Context
+from langgraph.checkpoint.mongodb._operations.fetching import (
     check_found,
-    fill_writes,
-    key_of,
-    load_checkpoint,
-    load_value,
-    load_values,
-    query_of,
     read_all_values,
     read_values,
 )
@@ -49,18 +41,7 @@ from langgraph.checkpoint.mongodb.errors import MissingChannelValueError
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import DeltaChannelHistory
 
-__all__ = ["Chain", "Walk", "get_delta_channel_history"]
-
-# Not the namespace, which is the same for hundreds of documents, and put back.
-CHAIN_FIELDS: Document = {
-    "_id": 0,
-    "checkpoint_id": 1,
-    "parent_checkpoint_id": 1,
-    "layout": 1,
-    "channels": 1,
-    UNCOUNTED: 1,
-    f"metadata.{COUNTERS}": 1,
-}
+__all__ = ["AncestorPages", "Walk", "get_delta_channel_history"]
 
 # Named one by one, which takes a server less time than to leave two out.
 _WRITE_FIELDS: Document = {
@@ -82,40 +63,37 @@ _NEXT_PAGE = 1024
 # Beside the steps since a snapshot: the checkpoint that holds it, and some that forks left there.
 _BESIDE_STEPS = 32
 
-# Checkpoint documents fetched at a time, of the whole layout one to begin with.
-_AT_FIRST = 8
+# Each fetch of checkpoint documents is so many times as large as the one before.
 _GROWTH = 4
-
-_IDS_PER_QUERY = 10_000
 
 
 async def get_delta_channel_history(
-    call: Call, config: RunnableConfig, channels: Sequence[str]
+    context: Context, config: RunnableConfig, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
     """Read what delta channels are rebuilt from; see `MongoDBSaver.get_delta_channel_history`."""
     thread_id, checkpoint_ns, checkpoint_id = thread_config(config)
     if not channels:
         return {}
-    chain = Chain(call, {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns})
-    walk = Walk(call, chain, channels)
+    chain = AncestorPages(context, {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns})
+    walk = Walk(context, chain, channels)
     key = CheckpointKey(thread_id, checkpoint_ns, checkpoint_id or "")
-    known = call.io.memory.parent(key)
+    known = context.memory.info(key)
     target = await chain.start(checkpoint_id, known.steps_for(channels) if known else None)
     if target is None:
         if known:
             raise _removed(key, channels)
         return {channel: {"writes": []} for channel in channels}
     # Whoever asks here does not walk by itself.
-    call.io.memory.met(key._replace(checkpoint_id=target.get("parent_checkpoint_id") or ""))
+    context.memory.met(key._replace(checkpoint_id=parent_id_of(target) or ""))
     await walk.follow(target)
     await walk.check_unbroken()
     await walk.read_named_seeds()
-    writes = await _writes(call, walk.path, channels, chain)
-    if walk.path and not await call.io.find(
-        "checkpoints", key_of(target).query(), KEY_FIELDS, most=1, fresh=True
+    writes = await _writes(context, walk.path, channels, chain)
+    if walk.path and not await context.io.find(
+        "checkpoints", CheckpointKey.of(target).query(), KEY_FIELDS, limit=1, primary=True
     ):
         # Checkpoints are deleted first: what was read while it was there is whole.
-        raise _removed(key_of(target), channels)
+        raise _removed(CheckpointKey.of(target), channels)
     return {channel: await walk.entry(channel, writes) for channel in channels}
 
 
@@ -124,11 +102,11 @@ def _removed(key: CheckpointKey, channels: Sequence[str]) -> MissingChannelValue
     return MissingChannelValueError(*key, [(channel, "just removed") for channel in channels])
 
 
-class Chain:
+class AncestorPages:
     """The checkpoints of a namespace, as far as a walk has come, newest first by pages.
 
     Args:
-        call: What the call works with.
+        context: What the call works with.
         namespace: The query for thread and namespace.
         read: Those of its checkpoints that were read already.
 
@@ -136,12 +114,14 @@ class Chain:
         known: All that were read, by id.
     """
 
-    def __init__(self, call: Call, namespace: Document, read: Iterable[Document] = ()) -> None:
-        self._call, self._namespace = call, namespace
+    def __init__(
+        self, context: Context, namespace: Document, read: Iterable[Document] = ()
+    ) -> None:
+        self._context, self._namespace = context, namespace
         self.known: dict[str, Document] = {one["checkpoint_id"]: one for one in read}
         self._oldest: str | None = None
         self._whole: dict[str, Document] = {}
-        self._fetching = _AT_FIRST
+        self._fetching = 1
 
     async def start(self, checkpoint_id: str | None, steps: int | None) -> Document | None:
         """The checkpoint that a walk starts from; for None the newest that readers see.
@@ -181,11 +161,11 @@ class Chain:
         return self.known[checkpoint_id]
 
     async def _page(self, bound: Document, most: int) -> list[Document]:
-        page = await self._call.io.find(
-            *("checkpoints", {**self._namespace, **bound}, CHAIN_FIELDS),
+        page = await self._context.io.find(
+            *("checkpoints", {**self._namespace, **bound}, WALK_FIELDS),
             sort=[("checkpoint_id", -1)],
-            most=most,
-            fresh=True,
+            limit=most,
+            primary=True,
         )
         for document in page:
             document.update(self._namespace)
@@ -211,16 +191,15 @@ class Chain:
             return {}
         inline: Mapping[str, Any] = unpacked.checkpoint.get("channel_values") or {}
         cut = {
-            entry["channel"]: ManifestEntry.from_document(entry)
-            for entry in document.get("channels", ())
-            if "pieces" in entry and entry["channel"] in (BUNDLE, *channels)
+            entry.channel: entry
+            for entry in entries_of(document, (BUNDLE, *channels), in_pieces=True)
         }
         if not cut:
             return inline
-        key, size = key_of(document), sum(entry.size for entry in cut.values())
-        stored = await read_all_values(self._call, key, cut)
-        read = await self._call.io.offload(
-            size, load_values, self._call.codec, key, cut, unpacked, stored
+        key, size = CheckpointKey.of(document), sum(entry.size for entry in cut.values())
+        stored = await read_all_values(self._context, key, cut)
+        read = await self._context.io.offload(
+            size, load_values, self._context.codec, key, cut, unpacked, stored
         )
         return {**inline, **read}
 
@@ -233,7 +212,9 @@ class Chain:
         if found is None:
             return None
         size = len(found["checkpoint"])
-        return await self._call.io.offload(size, load_checkpoint, self._call.codec, found)
+        return await self._context.io.offload(
+            size, layout_of(found).read, self._context.codec, found
+        )
 
     async def _fetch(self, document: Document) -> None:
         """Fetch the document of a checkpoint, and those of the next few ancestors.
@@ -241,18 +222,18 @@ class Chain:
         More each time: the value is mostly near, but a channel that nothing tells of is
         looked for up to the root.
         """
-        most = self._fetching if layout_of(document) == LAYOUT else self._fetching // _AT_FIRST
+        most = self._fetching * layout_of(document).first_fetch
         self._fetching *= _GROWTH
         ids: list[str] = []
         ancestor: Document | None = document
         while ancestor is not None and len(ids) < most and ancestor["checkpoint_id"] not in ids:
             ids.append(ancestor["checkpoint_id"])
-            ancestor = self.known.get(ancestor.get("parent_checkpoint_id") or "")
-        fetched = await self._call.io.find(
+            ancestor = self.known.get(parent_id_of(ancestor) or "")
+        fetched = await self._context.io.find(
             *("checkpoints", {**self._namespace, "checkpoint_id": {"$in": ids}}, ALL_FIELDS),
             sort=[("checkpoint_id", -1)],
-            most=len(ids),
-            fresh=True,
+            limit=len(ids),
+            primary=True,
         )
         self._whole = {one["checkpoint_id"]: one for one in fetched}
 
@@ -261,7 +242,7 @@ class Walk:
     """The walk from a checkpoint along its parents, until every channel has its seed.
 
     Args:
-        call: What the call works with.
+        context: What the call works with.
         chain: The checkpoints of the namespace.
         channels: The channels looked for.
 
@@ -269,8 +250,8 @@ class Walk:
         path: The ancestors visited, nearest first.
     """
 
-    def __init__(self, call: Call, chain: Chain, channels: Sequence[str]) -> None:
-        self._call, self._chain = call, chain
+    def __init__(self, context: Context, chain: AncestorPages, channels: Sequence[str]) -> None:
+        self._context, self._chain = context, chain
         self.path: list[CheckpointKey] = []
         self._remaining = list(dict.fromkeys(channels))
         self._ends: dict[str, int] = {}
@@ -283,7 +264,7 @@ class Walk:
         self._oldest = target
         seen = {target["checkpoint_id"]}
         while self._remaining:
-            parent_id = self._oldest.get("parent_checkpoint_id")
+            parent_id = parent_id_of(self._oldest)
             if not parent_id or parent_id in seen:
                 return
             seen.add(parent_id)
@@ -302,7 +283,7 @@ class Walk:
             MissingChannelValueError: The oldest checkpoint that was found has a version of a
                 channel, so it was written before, but the parent it names is gone.
         """
-        if not self._remaining or not self._oldest.get("parent_checkpoint_id"):
+        if not self._remaining or not parent_id_of(self._oldest):
             return
         unpacked = await self._chain.unpacked(self._oldest)
         versions = unpacked.checkpoint.get("channel_versions") if unpacked else None
@@ -310,19 +291,18 @@ class Walk:
         if lost:
             before = f"before checkpoint {self._oldest['checkpoint_id']}"
             raise MissingChannelValueError(
-                *key_of(self._oldest), [(channel, before) for channel in lost]
+                *CheckpointKey.of(self._oldest), [(channel, before) for channel in lost]
             )
 
     def _visit(self, document: Document) -> list[str]:
         """Take the seeds that a manifest names; return the channels that may be inline."""
         layout_of(document)  # Refuses one of the future.
-        key = key_of(document)
+        key = CheckpointKey.of(document)
         self.path.append(key)
-        for entry in document.get("channels", ()):
-            # What is in pieces ends in the checkpoint's own document.
-            if entry["channel"] in self._remaining and "pieces" not in entry:
-                self._named[entry["channel"]] = (key, ManifestEntry.from_document(entry))
-                self._end(entry["channel"])
+        # What is in pieces ends in the checkpoint's own document.
+        for entry in list(entries_of(document, self._remaining, in_pieces=False)):
+            self._named[entry.channel] = (key, entry)
+            self._end(entry.channel)
         # What is rebuilt from further up is not stored here.
         rebuilt = delta_channels(document)
         return [channel for channel in self._remaining if channel not in rebuilt]
@@ -342,13 +322,13 @@ class Walk:
     async def read_named_seeds(self) -> None:
         """Read the seeds that are documents of their own."""
         wanted = {one for key, entry in self._named.values() for one in entry.keys(key)}
-        stored = await read_values(self._call, wanted)
+        stored = await read_values(self._context, wanted)
         if lost := wanted - stored.keys():
-            stored |= await read_values(self._call, lost, fresh=True)
+            stored |= await read_values(self._context, lost, primary=True)
         for channel, (key, entry) in self._named.items():
             check_found(key, {channel: entry}, stored)
-            self._seeds[channel] = await self._call.io.offload(
-                entry.size, load_value, self._call.codec, entry, key, stored
+            self._seeds[channel] = await self._context.io.offload(
+                entry.size, load_value, self._context.codec, entry, key, stored
             )
 
     async def entry(
@@ -359,7 +339,7 @@ class Walk:
         for key in reversed(self.path[: self._ends.get(channel, len(self.path))]):
             documents += [one for one in writes[key.checkpoint_id] if one["channel"] == channel]
         size = sum(len(document["value"]) for document in documents)
-        loaded = await self._call.io.offload(size, load_writes, self._call.codec, documents)
+        loaded = await self._context.io.offload(size, load_writes, self._context.codec, documents)
         history: DeltaChannelHistory = {"writes": loaded}
         if channel in self._seeds:
             history["seed"] = self._seeds[channel]
@@ -367,18 +347,18 @@ class Walk:
 
 
 async def _writes(
-    call: Call, path: Sequence[CheckpointKey], channels: Sequence[str], chain: Chain
+    context: Context, path: Sequence[CheckpointKey], channels: Sequence[str], chain: AncestorPages
 ) -> Mapping[str, list[Document]]:
     """The writes of these channels at all ancestors, by checkpoint id, in order."""
     writes: dict[str, list[Document]] = {key.checkpoint_id: [] for key in path}
     for query in _writes_queries(path, chain):
         query["channel"] = {"$in": list(dict.fromkeys(channels))}
-        read = await call.io.find("writes", query, _WRITE_FIELDS, fresh=True)
+        read = await context.io.find("writes", query, _WRITE_FIELDS, primary=True)
         found = [document for document in read if document["checkpoint_id"] in writes]
         referring = [document for document in found if "stored" in document]
         for document in referring:
             document.update(path[0].namespace())
-        values = await read_values(call, filter(None, map(referred, referring)), fresh=True)
+        values = await read_values(context, filter(None, map(referred, referring)), primary=True)
         if missing := fill_writes(referring, values):
             raise MissingChannelValueError(*path[0], missing)
         for document in found:
@@ -388,10 +368,10 @@ async def _writes(
     }
 
 
-def _writes_queries(path: Sequence[CheckpointKey], chain: Chain) -> list[Document]:
+def _writes_queries(path: Sequence[CheckpointKey], chain: AncestorPages) -> list[Document]:
     """Queries for the writes at a path, maybe for some beside it."""
     ids = [key.checkpoint_id for key in path]
     if len(ids) > 1 and ids == sorted(ids, reverse=True) and chain.is_mostly(path):
         # One stretch of the index is faster than a lookup for each.
         return [{**path[0].namespace(), "checkpoint_id": {"$gte": ids[-1], "$lte": ids[0]}}]
-    return [query_of(path[at : at + _IDS_PER_QUERY]) for at in range(0, len(path), _IDS_PER_QUERY)]
+    return checkpoint_queries(path)

@@ -11,26 +11,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langgraph.checkpoint.mongodb._database.port import Call
-from langgraph.checkpoint.mongodb._layout.documents import LAYOUT, CheckpointKey, Document, ValueKey
-from langgraph.checkpoint.mongodb._operations.arguments import (
-    ALL_FIELDS,
-    KEY_FIELDS,
-    ListQuery,
-    Resume,
-    matches,
-    prefilter,
+from langgraph.checkpoint.mongodb._layout.checkpoint import ALL_FIELDS, FILTER_FIELDS
+from langgraph.checkpoint.mongodb._layout.filters import matches, prefilter
+from langgraph.checkpoint.mongodb._layout.found import Found, group_writes
+from langgraph.checkpoint.mongodb._layout.keys import (
+    CheckpointKey,
+    Document,
+    ValueKey,
+    checkpoint_query,
 )
-from langgraph.checkpoint.mongodb._operations.commit import VISIBLE
-from langgraph.checkpoint.mongodb._operations.reading import (
-    Found,
-    complete,
-    fill,
-    group_writes,
-    key_of,
-    query_of,
-    read_writes,
-)
+from langgraph.checkpoint.mongodb._layout.layouts import page_size
+from langgraph.checkpoint.mongodb._layout.metadata import has_old_form
+from langgraph.checkpoint.mongodb._layout.states import VISIBLE
+from langgraph.checkpoint.mongodb._operations.arguments import ListQuery, Resume
+from langgraph.checkpoint.mongodb._operations.context import Context
+from langgraph.checkpoint.mongodb._operations.fetching import complete, fill, read_writes
 from langgraph.checkpoint.mongodb.errors import (
     DamagedCheckpointError,
     MissingChannelValueError,
@@ -53,9 +48,6 @@ much of pending writes."""
 _FILTER_PAGE, _FILTER_PAGE_MOST = 64, 1024
 """Checkpoints whose metadata a filtered listing looks at, at first and when few match."""
 
-_WHOLE_PAGE = 8
-"""Whole-layout checkpoints, each up to 16 MB, that are fetched by their keys at a time."""
-
 _WRITES_ORDER = [("thread_id", 1), ("checkpoint_ns", 1), ("checkpoint_id", -1)]
 
 
@@ -63,17 +55,17 @@ class Listing:
     """A listing under way.
 
     Args:
-        call: What the call works with.
+        context: What the call works with.
         wanted: What is listed.
         most: How many checkpoints at most, None for all.
 
     Attributes:
-        call: What the call works with.
+        context: What the call works with.
         ended: Whether there is no further page.
     """
 
-    def __init__(self, call: Call, wanted: ListQuery, most: int | None) -> None:
-        self.call, self._wanted, self._most = call, wanted, most
+    def __init__(self, context: Context, wanted: ListQuery, most: int | None) -> None:
+        self.context, self._wanted, self._most = context, wanted, most
         self._size = _PAGE
         self._resume: Resume | None = None
         self._known: Mapping[ValueKey, Document] = {}
@@ -86,14 +78,16 @@ class Listing:
         size = self._size if self._most is None else min(self._size, self._most)
         self._size = min(2 * self._size, _PAGE_MOST)
         if self._wanted.metadata:
-            documents, self._resume = await _filtered(self.call, self._wanted, self._resume, size)
+            documents, self._resume = await _filtered(
+                self.context, self._wanted, self._resume, size
+            )
         else:
-            documents = await self.call.io.find(
+            documents = await self.context.io.find(
                 "checkpoints",
                 {**self._wanted.page(self._resume), **VISIBLE},
                 ALL_FIELDS,
                 sort=self._wanted.sort,
-                most=size,
+                limit=size,
             )
             self._resume = _after(documents[-1]) if documents else None
         found = self._readable(documents)
@@ -122,7 +116,7 @@ class Listing:
         found = []
         for document in documents:
             try:
-                if _has_old_metadata(document.get("metadata")):
+                if has_old_form(document.get("metadata")):
                     raise OldMetadataError
                 found.append(Found.of(document))
             except (UnknownLayoutError, OldMetadataError) as error:
@@ -139,10 +133,10 @@ class Listing:
         if len(affordable) < len(found):
             self._resume = _after(affordable[-1].document)
         rows: list[Found] = []
-        await complete(self.call, affordable, self._known, writes, check=False)
+        await complete(self.context, affordable, self._known, writes, check=False)
         for one in affordable:
             try:
-                whole = await fill(self.call, one)
+                whole = await fill(self.context, one)
             except MissingChannelValueError as error:
                 self._damaged = error
                 break
@@ -155,15 +149,15 @@ class Listing:
         self, found: list[Found]
     ) -> tuple[Mapping[CheckpointKey, list[Document]], list[Found]]:
         """The pending writes of the first checkpoints, as many as may be held at a time."""
-        query = query_of([one.key for one in found])
-        documents, all_of_them = await self.call.io.find_within(
+        query = checkpoint_query([one.key for one in found])
+        documents, all_of_them = await self.context.io.find_within(
             "writes", query, sort=_WRITES_ORDER, most_bytes=_PAGE_VALUE_BYTES
         )
         if not all_of_them:
-            last = _writes_order(key_of(documents[-1]))
+            last = _writes_order(CheckpointKey.of(documents[-1]))
             whole = found[: _count_until(found, last)]
             if not whole:
-                return await read_writes(self.call, [found[0].key]), found[:1]
+                return await read_writes(self.context, [found[0].key]), found[:1]
             found = whole
         return group_writes(documents), found
 
@@ -190,15 +184,8 @@ def _count_until(found: Sequence[Found], last: tuple[str, str, _Descending]) -> 
     return len(found)
 
 
-def _has_old_metadata(metadata: Any) -> bool:
-    """Whether a release before 0.2.2 wrote metadata: its leaves were bytes."""
-    return isinstance(metadata, Mapping) and any(
-        isinstance(value, bytes) or _has_old_metadata(value) for value in metadata.values()
-    )
-
-
 def _after(document: Document) -> Resume:
-    key = key_of(document)
+    key = CheckpointKey.of(document)
     return Resume(key.checkpoint_id, key.thread_id, key.checkpoint_ns)
 
 
@@ -207,7 +194,7 @@ def _affordable(found: list[Found]) -> list[Found]:
     seen: set[ValueKey] = set()
     room = _PAGE_VALUE_BYTES
     for count, one in enumerate(found):
-        for entry in one.parent.manifest.values():
+        for entry in one.info.manifest.values():
             keys = entry.keys(one.key)
             new = sum(key not in seen for key in keys)
             seen.update(keys)
@@ -218,21 +205,22 @@ def _affordable(found: list[Found]) -> list[Found]:
 
 
 async def _filtered(
-    call: Call, wanted: ListQuery, resume: Resume | None, size: int
+    context: Context, wanted: ListQuery, resume: Resume | None, size: int
 ) -> tuple[list[Document], Resume | None]:
     """The next checkpoints whose metadata match, compared here, value by value."""
-    first = prefilter(call.codec, wanted.metadata)
-    fields = {**KEY_FIELDS, "layout": 1, "type": 1, "metadata": 1}
+    first = prefilter(context.codec, wanted.metadata)
     matching: list[Document] = []
     most = max(size, _FILTER_PAGE)
     while len(matching) < size:
         query = {**wanted.page(resume), **first, **VISIBLE}
-        documents = await call.io.find("checkpoints", query, fields, sort=wanted.sort, most=most)
+        documents = await context.io.find(
+            "checkpoints", query, FILTER_FIELDS, sort=wanted.sort, limit=most
+        )
         most = min(4 * most, _FILTER_PAGE_MOST)
         resume = None
         for document in documents:
             resume = _after(document)
-            if _matches(call, document, wanted.metadata):
+            if _matches(context, document, wanted.metadata):
                 matching.append(document)
             if len(matching) == size:
                 break
@@ -240,18 +228,20 @@ async def _filtered(
             break
     if not matching:
         return [], resume
-    if any(document.get("layout") != LAYOUT for document in matching[_WHOLE_PAGE:]):
-        matching = matching[:_WHOLE_PAGE]
+    if any(place >= page_size(document) for place, document in enumerate(matching)):
+        matching = matching[: min(map(page_size, matching))]
         resume = _after(matching[-1])
-    keys = [key_of(document) for document in matching]
-    documents = await call.io.find("checkpoints", query_of(keys), ALL_FIELDS)
-    by_key = {key_of(document): document for document in documents}
+    keys = [CheckpointKey.of(document) for document in matching]
+    documents = await context.io.find("checkpoints", checkpoint_query(keys), ALL_FIELDS)
+    by_key = {CheckpointKey.of(document): document for document in documents}
     return [by_key[key] for key in keys if key in by_key], resume
 
 
-def _matches(call: Call, document: Document, wanted: Mapping[str, Any]) -> bool:
+def _matches(context: Context, document: Document, wanted: Mapping[str, Any]) -> bool:
     try:
-        return matches(call.codec, document, wanted)
+        return matches(context.codec, document, wanted)
     except OldMetadataError as error:
-        logger.warning("A listing passes over a checkpoint of %s: %s", key_of(document), error)
+        logger.warning(
+            "A listing passes over a checkpoint of %s: %s", CheckpointKey.of(document), error
+        )
         return False

@@ -10,14 +10,10 @@ from bson import ObjectId
 from langchain_core.runnables import RunnableConfig
 from pymongo.errors import DuplicateKeyError
 
-from langgraph.checkpoint.mongodb._database.port import Call, Update
+from langgraph.checkpoint.mongodb._database.port import Update
 from langgraph.checkpoint.mongodb._layout.codec import estimate_size, explained
-from langgraph.checkpoint.mongodb._layout.documents import (
-    WRITE_KEY,
-    CheckpointKey,
-    Document,
-    ManifestEntry,
-)
+from langgraph.checkpoint.mongodb._layout.keys import WRITE_KEY, CheckpointKey, Document
+from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 from langgraph.checkpoint.mongodb._layout.parts import LARGE_ITEM_BYTES, digest
 from langgraph.checkpoint.mongodb._layout.writes import (
     refer,
@@ -26,7 +22,8 @@ from langgraph.checkpoint.mongodb._layout.writes import (
     write_order,
 )
 from langgraph.checkpoint.mongodb._operations.arguments import writes_key
-from langgraph.checkpoint.mongodb._operations.put import OFFLOAD_ENOUGH, check_payload
+from langgraph.checkpoint.mongodb._operations.context import Context
+from langgraph.checkpoint.mongodb._operations.measuring import OFFLOAD_ENOUGH, check_payload
 from langgraph.checkpoint.mongodb._operations.renewal import renew_for_writes
 
 __all__ = ["put_writes"]
@@ -40,7 +37,7 @@ _SECOND = timedelta(seconds=1)
 
 
 async def put_writes(
-    call: Call,
+    context: Context,
     config: RunnableConfig,
     writes: Sequence[tuple[str, Any]],
     task_id: str,
@@ -50,28 +47,28 @@ async def put_writes(
     key = writes_key(config, task_id, task_path)
     if not writes:
         return
-    stamp = None if call.ttl is None else await call.io.now()
-    with explained(call.codec, writes, key.thread_id):
-        documents = await call.io.offload(
+    stamp = None if context.ttl is None else await context.io.now()
+    with explained(context.codec, writes, key.thread_id):
+        documents = await context.io.offload(
             lambda: estimate_size(*(value for _, value in writes), enough=OFFLOAD_ENOUGH),
             write_documents,
-            *(call.codec, key, writes, task_id, task_path, stamp),
+            *(context.codec, key, writes, task_id, task_path, stamp),
         )
     for document in documents:
-        await check_payload(call, document, lambda: f"the pending write of task {task_id!r}")
-    await _refer_to_input(call, key, documents)
-    await renew_for_writes(call, key)
+        await check_payload(context, document, lambda: f"the pending write of task {task_id!r}")
+    await _refer_to_input(context, key, documents)
+    await renew_for_writes(context, key)
     ordinary = [document for document in documents if document["idx"] >= 0]
-    if ordinary and await call.io.insert("writes", ordinary):
-        await _settle(call, ordinary)
+    if ordinary and await context.io.insert("writes", ordinary):
+        await _settle(context, ordinary)
     # In the order of their places, so that after a crash an answer is there without the next
     # question, and not the other way round.
     special = sorted((one for one in documents if one["idx"] < 0), key=write_order)
     if special:
-        await call.io.update("writes", [_replacement(document) for document in special])
+        await context.io.update("writes", [_replacement(document) for document in special])
 
 
-async def _settle(call: Call, documents: Sequence[Document]) -> None:
+async def _settle(context: Context, documents: Sequence[Document]) -> None:
     """Let one attempt count, after others stored writes of the same task.
 
     One that is there whole stays as it is: the task ran before. What is left of one that was
@@ -84,20 +81,20 @@ async def _settle(call: Call, documents: Sequence[Document]) -> None:
     ours = documents[0].get("attempt")
     task = {**{name: documents[0][name] for name in WRITE_KEY if name != "idx"}, "idx": {"$gte": 0}}
     for _ in range(_ATTEMPTS):
-        found = await call.io.find("writes", task, _ATTEMPT_FIELDS, fresh=True)
+        found = await context.io.find("writes", task, _ATTEMPT_FIELDS, primary=True)
         whole = whole_attempts(found)
         if whole:
             if ours is not None and whole[0][0].get("attempt") != ours:
-                await call.io.delete("writes", {**task, "attempt": ours})
+                await context.io.delete("writes", {**task, "attempt": ours})
             return
         others = {one["attempt"] for one in found} - {ours}
         if ours is not None and any(other > ours for other in others):
             ours = _after(max(others))
         # All that was there are parts: a write without a token would be whole.
         parts = sorted({one["attempt"] for one in found})
-        await call.io.delete("writes", {**task, "attempt": {"$in": parts}})
+        await context.io.delete("writes", {**task, "attempt": {"$in": parts}})
         fresh = [_stored_again(document, ours) for document in documents]
-        await call.io.insert("writes", fresh)
+        await context.io.insert("writes", fresh)
     raise DuplicateKeyError(
         f"Task {documents[0]['task_id']!r} of checkpoint {documents[0]['checkpoint_id']!r}: other "
         f"processes stored its writes at the same time, {_ATTEMPTS} times. Run it in one process.",
@@ -116,19 +113,21 @@ def _stored_again(document: Document, attempt: ObjectId | None) -> Document:
     return again if attempt is None else {**again, "attempt": attempt}
 
 
-async def _refer_to_input(call: Call, key: CheckpointKey, documents: Sequence[Document]) -> None:
+async def _refer_to_input(
+    context: Context, key: CheckpointKey, documents: Sequence[Document]
+) -> None:
     """Let large writes name the items of the graph's input that are the same bytes."""
     large = [document for document in documents if len(document["value"]) > LARGE_ITEM_BYTES]
     if not large:
         return
     digests: Mapping[bytes, ManifestEntry] = {}
-    if planning := call.io.memory.planned(key):
-        await call.io.wait(planning.done)
-        digests = planning.digests
-    elif known := call.io.memory.parent(key):
+    if in_flight := context.memory.in_flight(key):
+        await context.io.wait(in_flight.done)
+        digests = in_flight.digests
+    elif known := context.memory.info(key):
         digests = known.digests
     if digests:
-        await call.io.offload(OFFLOAD_ENOUGH, _refer, large, digests)
+        await context.io.offload(OFFLOAD_ENOUGH, _refer, large, digests)
 
 
 def _refer(documents: Sequence[Document], digests: Mapping[bytes, ManifestEntry]) -> None:

@@ -16,18 +16,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from langgraph.checkpoint.mongodb._database.clock import object_id
-from langgraph.checkpoint.mongodb._database.port import Call, Role
-from langgraph.checkpoint.mongodb._layout.documents import (
-    COPY_CHANNEL,
+from langgraph.checkpoint.mongodb._database.port import Role
+from langgraph.checkpoint.mongodb._layout.checkpoint import KEY_FIELDS
+from langgraph.checkpoint.mongodb._layout.keys import (
     VALUE_KEY,
     CheckpointKey,
     Document,
     ValueKey,
+    checkpoint_queries,
+    value_queries,
 )
-from langgraph.checkpoint.mongodb._operations.ancestry import Graph, key_queries
-from langgraph.checkpoint.mongodb._operations.arguments import KEY_FIELDS, checked, value_queries
-from langgraph.checkpoint.mongodb._operations.commit import DOOMED, REKEYED, RETAINED
-from langgraph.checkpoint.mongodb._operations.reading import key_of
+from langgraph.checkpoint.mongodb._layout.states import DOOMED, REKEYED, RETAINED
+from langgraph.checkpoint.mongodb._layout.values import COPY_CHANNEL
+from langgraph.checkpoint.mongodb._operations.ancestry import Ancestry
+from langgraph.checkpoint.mongodb._operations.arguments import checked
+from langgraph.checkpoint.mongodb._operations.context import Context
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 
 __all__ = ["delete_for_runs", "delete_thread", "prune"]
@@ -37,24 +40,24 @@ logger = logging.getLogger(__name__)
 # A running graph can write into a thread as fast as it is deleted, or build on what is pruned.
 _PASSES = 20
 
-_NAMES_PER_QUERY = 1000
+_RUNS_PER_QUERY = 1000
 
 # The last is what LangGraph's server calls the second.
 _STRATEGIES = ("keep_latest", "delete", "delete_all")
 
 
-async def delete_thread(call: Call, thread_id: str) -> None:
+async def delete_thread(context: Context, thread_id: str) -> None:
     """Delete a thread; see `MongoDBSaver.delete_thread`.
 
     Repeated until nothing is found: a put that committed in between, while its values
     were deleted, goes too, and one that commits later finds its parent gone, or its values.
     """
     query = {"thread_id": checked(thread_id, "thread_id")}
-    call.io.memory.forget(thread_id)
+    context.memory.forget(thread_id)
     for _ in range(_PASSES):
-        checkpoints = await _delete_checkpoints(call, query)
-        writes = await call.io.delete("writes", query)
-        values = await call.io.delete("values", query)
+        checkpoints = await _delete_checkpoints(context, query)
+        writes = await context.io.delete("writes", query)
+        values = await context.io.delete("values", query)
         logger.debug(
             "Thread %r: deleted %d checkpoints, %d pending writes, %d channel values.",
             *(thread_id, checkpoints, writes, values),
@@ -63,20 +66,20 @@ async def delete_thread(call: Call, thread_id: str) -> None:
             break
     else:
         # Never end on values that were deleted: what was put just before may name them.
-        await _delete_checkpoints(call, query)
+        await _delete_checkpoints(context, query)
         logger.debug("Thread %r: is written into as fast as it is deleted.", thread_id)
-    call.io.memory.forget(thread_id)
+    context.memory.forget(thread_id)
 
 
-async def _delete_checkpoints(call: Call, query: Document) -> int:
+async def _delete_checkpoints(context: Context, query: Document) -> int:
     """Delete until none is found: one may be put on another just before that one goes."""
     deleted = 0
-    while found := await call.io.delete("checkpoints", query):
+    while found := await context.io.delete("checkpoints", query):
         deleted += found
     return deleted
 
 
-async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last: Any) -> None:
+async def prune(context: Context, thread_ids: Sequence[str], strategy: str, keep_last: Any) -> None:
     """Remove old checkpoints; see `MongoDBSaver.prune`."""
     if strategy not in _STRATEGIES:
         raise ValueError(
@@ -87,24 +90,24 @@ async def prune(call: Call, thread_ids: Sequence[str], strategy: str, keep_last:
     ids = _identifiers(thread_ids, "thread_id")
     if strategy != "keep_latest":
         for thread_id in ids:
-            await delete_thread(call, thread_id)
+            await delete_thread(context, thread_id)
         return
     newest = dict.fromkeys(ids, lambda graph: graph.keys() - graph.to_keep(keep_last))
-    await _remove_from(call, newest)
+    await _remove_from(context, newest)
 
 
-async def delete_for_runs(call: Call, run_ids: Sequence[str]) -> None:
+async def delete_for_runs(context: Context, run_ids: Sequence[str]) -> None:
     """Delete the checkpoints of runs; see `MongoDBSaver.delete_for_runs`."""
     threads: defaultdict[str, set[CheckpointKey]] = defaultdict(set)
     ids = _identifiers(run_ids, "run_id")
-    for at in range(0, len(ids), _NAMES_PER_QUERY):
-        for key in await _of_runs(call, ids[at : at + _NAMES_PER_QUERY]):
+    for at in range(0, len(ids), _RUNS_PER_QUERY):
+        for key in await _of_runs(context, ids[at : at + _RUNS_PER_QUERY]):
             threads[key.thread_id].add(key)
-    await _remove_from(call, {thread_id: _only(keys) for thread_id, keys in threads.items()})
+    await _remove_from(context, {thread_id: _only(keys) for thread_id, keys in threads.items()})
 
 
 async def _remove_from(
-    call: Call, chosen: Mapping[str, Callable[[Graph], set[CheckpointKey]]]
+    context: Context, chosen: Mapping[str, Callable[[Ancestry], set[CheckpointKey]]]
 ) -> None:
     """Remove chosen checkpoints of threads.
 
@@ -114,57 +117,59 @@ async def _remove_from(
     unknown: UnknownLayoutError | None = None
     for thread_id, choose in chosen.items():
         try:
-            await _remove(call, thread_id, choose)
+            await _remove(context, thread_id, choose)
         except UnknownLayoutError as error:
             unknown = unknown or error
     if unknown:
         raise unknown
 
 
-def _only(keys: set[CheckpointKey]) -> Callable[[Graph], set[CheckpointKey]]:
+def _only(keys: set[CheckpointKey]) -> Callable[[Ancestry], set[CheckpointKey]]:
     # What subgraphs did for them goes, too, though another run resumed it.
     return lambda graph: graph.with_calls(graph.keys() & keys)
 
 
-async def _of_runs(call: Call, run_ids: Sequence[str]) -> set[CheckpointKey]:
+async def _of_runs(context: Context, run_ids: Sequence[str]) -> set[CheckpointKey]:
     """The checkpoints of runs: by index, or, of older releases, by their metadata."""
     indexed = {"run_id": {"$in": list(run_ids)}}
-    found = await call.io.find("checkpoints", indexed, KEY_FIELDS, fresh=True)
-    keys = {key_of(document) for document in found}
+    found = await context.io.find("checkpoints", indexed, KEY_FIELDS, primary=True)
+    keys = {CheckpointKey.of(document) for document in found}
     # Of older releases. The stored pair is an array: its index knows the bytes, and the
     # type, which finds forms that are to be compared by value.
     wanted: Document = {"$exists": True}
-    typed = [call.codec.dumps(run_id) for run_id in run_ids]
+    typed = [context.codec.dumps(run_id) for run_id in run_ids]
     if all(type_ == "msgpack" for type_, _ in typed):
         wanted = {"$in": [*(data for _, data in typed), "json"]}
     older = {"run_id": {"$exists": False}, "metadata.run_id": wanted}
     fields = {**KEY_FIELDS, "metadata.run_id": 1}
-    for document in await call.io.find("checkpoints", older, fields, fresh=True):
-        if call.codec.loads_metadata_item(document, "run_id") in run_ids:
-            keys.add(key_of(document))
+    for document in await context.io.find("checkpoints", older, fields, primary=True):
+        if context.codec.loads_metadata_item(document, "run_id") in run_ids:
+            keys.add(CheckpointKey.of(document))
     return keys
 
 
 async def _remove(
-    call: Call, thread_id: str, choose: Callable[[Graph], set[CheckpointKey]]
+    context: Context, thread_id: str, choose: Callable[[Ancestry], set[CheckpointKey]]
 ) -> None:
     """Remove chosen checkpoints of a thread, and what only they name.
 
     Those from which a delta channel of others is rebuilt are only hidden from readers.
     """
-    graph = await Graph.read(call, thread_id)
+    graph = await Ancestry.read(context, thread_id)
     chosen, unproven = choose(graph), graph.unproven()
     for _ in range(_PASSES):
-        graph, contested = await _remove_once(call, graph, chosen)
+        graph, contested = await _remove_once(context, graph, chosen)
         if not contested:
             break
         chosen -= unproven  # One that is contested was not left by a crash.
     else:
         logger.debug("Thread %r: its old checkpoints are built on all the time.", thread_id)
-    await _collect_garbage(call, graph)
+    await _collect_garbage(context, graph)
 
 
-async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) -> tuple[Graph, bool]:
+async def _remove_once(
+    context: Context, before: Ancestry, chosen: set[CheckpointKey]
+) -> tuple[Ancestry, bool]:
     """Remove chosen checkpoints, but for those that a put contests meanwhile.
 
     Returns:
@@ -172,9 +177,9 @@ async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) ->
     """
     chosen = (chosen & before.keys() | before.retained()) - before.under_way()
     doomed = chosen
-    token = object_id(await call.io.now())
-    await _mark(call, doomed, {}, {"$addToSet": {DOOMED: token}})
-    after = await Graph.read(call, before.thread_id) if doomed else before
+    token = object_id(await context.io.now())
+    await _mark(context, doomed, {}, {"$addToSet": {DOOMED: token}})
+    after = await Ancestry.read(context, before.thread_id) if doomed else before
     # What a crash seemed to have left may have been proven before it was marked.
     proven = before.unproven() - after.unproven()
     kept = after.keys() - (doomed - proven)
@@ -183,13 +188,13 @@ async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) ->
     marked: Document = {DOOMED: token}
     # Another that removes, and loses its marks by this, looks again.
     unmarked: Document = {"$unset": {DOOMED: ""}}
-    await _mark(call, doomed & kept, marked, unmarked)
-    await _mark(call, retained, marked, {**unmarked, "$set": {RETAINED: True}})
+    await _mark(context, doomed & kept, marked, unmarked)
+    await _mark(context, retained, marked, {**unmarked, "$set": {RETAINED: True}})
     gone = doomed - kept - retained
-    checkpoints = await _delete(call, "checkpoints", key_queries(gone), marked)
+    checkpoints = await _delete(context, "checkpoints", checkpoint_queries(gone), marked)
     contested = checkpoints < len(gone)
     if contested:
-        after = await Graph.read(call, before.thread_id)
+        after = await Ancestry.read(context, before.thread_id)
         # Some may have been gone before, removed by another.
         contested = not gone.isdisjoint(after.keys())
         gone -= after.keys()
@@ -198,8 +203,8 @@ async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) ->
     seen = gone - before.unproven()
     named = before.named_values(seen)
     still_named = after.named_values(after.keys() - gone)
-    writes = await _delete(call, "writes", key_queries(seen))
-    values = await _delete(call, "values", _value_queries(named - still_named))
+    writes = await _delete(context, "writes", checkpoint_queries(seen))
+    values = await _delete(context, "values", value_queries(named - still_named))
     logger.debug(
         "Thread %r: removed %d of %d checkpoints, %d pending writes, %d channel values; "
         "%d checkpoints are kept for delta channels alone.",
@@ -214,70 +219,68 @@ def _identifiers(values: Sequence[str], name: str) -> list[str]:
     return list(dict.fromkeys(checked(value, name) for value in values))
 
 
-async def _mark(call: Call, keys: set[CheckpointKey], narrowed: Document, update: Document) -> None:
-    for query in key_queries(keys):
-        await call.io.update_many("checkpoints", {**query, **narrowed}, update)
+async def _mark(
+    context: Context, keys: set[CheckpointKey], narrowed: Document, update: Document
+) -> None:
+    for query in checkpoint_queries(keys):
+        await context.io.update_many("checkpoints", {**query, **narrowed}, update)
 
 
 async def _delete(
-    call: Call, role: Role, queries: Iterable[Document], narrowed: Document | None = None
+    context: Context, role: Role, queries: Iterable[Document], narrowed: Document | None = None
 ) -> int:
     narrowed = narrowed or {}
-    return sum([await call.io.delete(role, {**query, **narrowed}) for query in queries])
+    return sum([await context.io.delete(role, {**query, **narrowed}) for query in queries])
 
 
-def _value_queries(keys: Iterable[ValueKey]) -> list[Document]:
-    """Queries for value documents, of bounded size."""
-    ordered = sorted(keys, key=lambda key: (*key[:4], key.part or 0))
-    return [
-        query
-        for at in range(0, len(ordered), _NAMES_PER_QUERY)
-        for query in value_queries(ordered[at : at + _NAMES_PER_QUERY])
-    ]
-
-
-async def _collect_garbage(call: Call, graph: Graph) -> None:
+async def _collect_garbage(context: Context, graph: Ancestry) -> None:
     """Delete values and writes that no checkpoint has named for a long time.
 
     Young ones may be about to be named: a put writes them before its checkpoint.
 
     Args:
-        call: What the call works with.
+        context: What the call works with.
         graph: The thread as it was read just before.
     """
-    found = await _distinct(call, "values", graph.thread_id, VALUE_KEY)
+    found = await _distinct(context, "values", graph.thread_id, VALUE_KEY)
     values = {ValueKey.of(one) for one in found} - graph.named_values(graph.keys())
     if any(key.channel == COPY_CHANNEL for key in values):
         values = set()  # A copy names them at its end, or is to be repeated.
-    found = await _distinct(call, "writes", graph.thread_id, CheckpointKey._fields)
-    writes = {key_of(one) for one in found} - graph.keys()
+    found = await _distinct(context, "writes", graph.thread_id, CheckpointKey._fields)
+    writes = {CheckpointKey.of(one) for one in found} - graph.keys()
     old: Document = {"_id": {"$lt": graph.long_ago}}
     unnamed = {
         ValueKey.of(one)
-        for one in await _those(call, "values", _value_queries(values), old, VALUE_KEY)
+        for one in await _those(context, "values", value_queries(values), old, VALUE_KEY)
     }
     orphans = {
-        key_of(one)
-        for one in await _those(call, "writes", key_queries(writes), old, CheckpointKey._fields)
+        CheckpointKey.of(one)
+        for one in await _those(
+            context, "writes", checkpoint_queries(writes), old, CheckpointKey._fields
+        )
     }
     if unnamed or orphans:
-        await _sweep(call, graph.thread_id, unnamed, orphans, old)
+        await _sweep(context, graph.thread_id, unnamed, orphans, old)
 
 
 async def _those(
-    call: Call, role: Role, queries: Iterable[Document], narrowed: Document, names: Sequence[str]
+    context: Context,
+    role: Role,
+    queries: Iterable[Document],
+    narrowed: Document,
+    names: Sequence[str],
 ) -> list[Document]:
     """The keys of documents."""
     fields: Document = {"_id": 0, **dict.fromkeys(names, 1)}
     return [
         document
         for query in queries
-        for document in await call.io.find(role, {**query, **narrowed}, fields, fresh=True)
+        for document in await context.io.find(role, {**query, **narrowed}, fields, primary=True)
     ]
 
 
 async def _sweep(
-    call: Call,
+    context: Context,
     thread_id: str,
     unnamed: set[ValueKey],
     orphans: set[CheckpointKey],
@@ -289,28 +292,30 @@ async def _sweep(
     the thread is read again, they are spared. If later, it finds its parent changed, or them
     marked, and writes them again.
     """
-    token = object_id(await call.io.now())
+    token = object_id(await context.io.now())
     if unnamed:
-        for query in _value_queries(unnamed):
-            await call.io.update_many("values", query, {"$addToSet": {DOOMED: token}})
+        for query in value_queries(unnamed):
+            await context.io.update_many("values", query, {"$addToSet": {DOOMED: token}})
         changed: Document = {"$set": {REKEYED: token}}
-        await call.io.update_many("checkpoints", {"thread_id": thread_id}, changed)
-    after = await Graph.read(call, thread_id)
+        await context.io.update_many("checkpoints", {"thread_id": thread_id}, changed)
+    after = await Ancestry.read(context, thread_id)
     named = after.named_values(after.keys())
-    for query in _value_queries(unnamed & named):
-        await call.io.update_many("values", query, {"$unset": {DOOMED: ""}})
-    values = await _delete(call, "values", _value_queries(unnamed - named), {DOOMED: token})
-    writes = await _delete(call, "writes", key_queries(orphans - after.keys()), old)
+    for query in value_queries(unnamed & named):
+        await context.io.update_many("values", query, {"$unset": {DOOMED: ""}})
+    values = await _delete(context, "values", value_queries(unnamed - named), {DOOMED: token})
+    writes = await _delete(context, "writes", checkpoint_queries(orphans - after.keys()), old)
     logger.debug(
         "Thread %r: deleted %d channel values and %d pending writes that a crash left.",
         *(thread_id, values, writes),
     )
 
 
-async def _distinct(call: Call, role: Role, thread_id: str, names: Sequence[str]) -> list[Document]:
+async def _distinct(
+    context: Context, role: Role, thread_id: str, names: Sequence[str]
+) -> list[Document]:
     """The distinct keys among a thread's documents, from the index alone."""
     pipeline: list[Document] = [
         {"$match": {"thread_id": thread_id}},
         {"$group": {"_id": {name: f"${name}" for name in names}}},
     ]
-    return [found["_id"] for found in await call.io.aggregate(role, pipeline)]
+    return [found["_id"] for found in await context.io.aggregate(role, pipeline)]

@@ -8,76 +8,105 @@ step; whoever puts something that relies on it renews it, some 64 times in a TTL
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from langgraph.checkpoint.mongodb._database.port import Call, Role
-from langgraph.checkpoint.mongodb._layout.documents import CheckpointKey, Document
+from langgraph.checkpoint.mongodb._database.port import Role, Update
+from langgraph.checkpoint.mongodb._layout.checkpoint import Life
+from langgraph.checkpoint.mongodb._layout.keys import (
+    CheckpointKey,
+    Document,
+    ValueKey,
+    checkpoint_queries,
+    value_queries,
+)
 from langgraph.checkpoint.mongodb._layout.ttl import is_due, value_stamp
-from langgraph.checkpoint.mongodb._operations.ancestry import Graph, key_queries
-from langgraph.checkpoint.mongodb._operations.arguments import value_queries
-from langgraph.checkpoint.mongodb._operations.memory import Life
+from langgraph.checkpoint.mongodb._operations.ancestry import Ancestry
+from langgraph.checkpoint.mongodb._operations.context import Context
 
-__all__ = ["renew", "renew_for_writes"]
+__all__ = ["renew", "renew_for_writes", "restamp"]
 
 
-async def renew_for_writes(call: Call, key: CheckpointKey) -> None:
+async def renew_for_writes(context: Context, key: CheckpointKey) -> None:
     """Renew what pending writes rely on: their checkpoint, and those that called it.
 
     One that this saver neither wrote nor read is just being put, or nobody resumes it here.
     """
-    life = call.io.memory.life(key)
+    life = context.memory.life(key)
     if life is not None:
-        await renew(call, [key, *life.callers])
+        await renew(context, [key, *life.callers])
 
 
-async def renew(call: Call, keys: Iterable[CheckpointKey]) -> None:
+async def renew(context: Context, keys: Iterable[CheckpointKey]) -> None:
     """Renew the stamps of checkpoints of one thread that are due, and of all that they need.
 
     Args:
-        call: What the call works with. Without a TTL, the stamps are taken away.
+        context: What the call works with. Without a TTL, the stamps are taken away.
         keys: The checkpoints.
     """
     due: set[CheckpointKey] = set()
     for key in keys:
-        if is_due(await _created_at(call, key), call.ttl, await call.io.now()):
+        if is_due(await _created_at(context, key), context.ttl, await context.io.now()):
             due.add(key)
     if not due:
         return
-    at = await call.io.now()
+    at = await context.io.now()
     (thread_id,) = {key.thread_id for key in due}
-    graph = await Graph.read(call, thread_id)
+    graph = await Ancestry.read(context, thread_id)
     needed = graph.with_called(due & graph.keys())
     needed |= await graph.ancestors_of(needed)
     queries: list[tuple[Role, list[Document]]] = [
         # No value may expire before a checkpoint that names it.
         ("values", value_queries(graph.named_values(needed))),
-        ("writes", key_queries(needed)),
-        ("checkpoints", key_queries(needed)),
+        ("writes", checkpoint_queries(needed)),
+        ("checkpoints", checkpoint_queries(needed)),
     ]
     for role, of_role in queries:
         for query in of_role:
             stamped = {**query, "created_at": {"$exists": True}}
-            await call.io.update_many(role, stamped, _update(call, role, at))
+            await context.io.update_many(role, stamped, _update(context, role, at))
     for key in due:
-        known = call.io.memory.life(key)
-        life = Life(None if call.ttl is None else at, known.callers if known else ())
-        call.io.memory.note_life(key, life)
+        known = context.memory.life(key)
+        life = Life(None if context.ttl is None else at, known.callers if known else ())
+        context.memory.note_life(key, life)
 
 
-def _update(call: Call, role: Role, at: datetime) -> Document:
-    if call.ttl is None:
+def _update(context: Context, role: Role, at: datetime) -> Document:
+    if context.ttl is None:
         return {"$unset": {"created_at": ""}}
-    return {"$set": {"created_at": value_stamp(call.ttl, at) if role == "values" else at}}
+    return {"$set": {"created_at": value_stamp(context.ttl, at) if role == "values" else at}}
 
 
-async def _created_at(call: Call, key: CheckpointKey) -> datetime | None:
+async def _created_at(context: Context, key: CheckpointKey) -> datetime | None:
     """The stamp of a checkpoint, from memory or by a small query."""
-    life = call.io.memory.life(key)
+    life = context.memory.life(key)
     # Who never used a TTL is not to ask for stamps.
-    if life is None and call.ttl is not None:
+    if life is None and context.ttl is not None:
         fields: Document = {"_id": 0, "created_at": 1}
-        found = await call.io.find("checkpoints", key.query(), fields, most=1, fresh=True)
+        found = await context.io.find("checkpoints", key.query(), fields, limit=1, primary=True)
         life = Life.of(found[0]) if found else Life(None)
-        call.io.memory.note_life(key, life)
+        context.memory.note_life(key, life)
     return None if life is None else life.created_at
+
+
+async def restamp(context: Context, keys: Sequence[ValueKey], stamp: datetime | None) -> None:
+    """Renew the TTL stamps of value documents, or take them away.
+
+    A value without a stamp is named by a checkpoint that never expires, and keeps none.
+
+    Args:
+        context: What the call works with.
+        keys: The documents' unique keys.
+        stamp: The new stamp, None for no expiry.
+    """
+    if stamp is None:
+        updates = [Update(key.query(), {"$unset": {"created_at": ""}}) for key in keys]
+    else:
+        updates = [
+            Update(
+                {**key.query(), "created_at": {"$exists": True}}, {"$set": {"created_at": stamp}}
+            )
+            for key in keys
+        ]
+    if updates:
+        await context.io.update("values", updates)

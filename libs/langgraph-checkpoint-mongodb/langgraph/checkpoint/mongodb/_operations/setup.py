@@ -1,4 +1,4 @@
-"""The indexes: which there must be, and making those that are missing.
+"""setup: making the indexes that are missing, and setting the TTL.
 
 What exists is never dropped, and an index counts by its keys and properties, not by its
 name: other releases and the JavaScript saver name theirs differently.
@@ -7,80 +7,20 @@ name: other releases and the JavaScript saver name theirs differently.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from pymongo.errors import OperationFailure
 from pymongo.operations import IndexModel
 
 from langgraph.checkpoint.mongodb._database.port import Port, Role
-from langgraph.checkpoint.mongodb._layout.documents import VALUE_KEY, WRITE_KEY, Document
+from langgraph.checkpoint.mongodb._layout.indexes import INDEXES, TTL_KEYS, Index
+from langgraph.checkpoint.mongodb._layout.keys import Document
 
-__all__ = ["INDEXES", "TTL_KEYS", "Index", "setup"]
+__all__ = ["setup"]
 
 logger = logging.getLogger(__name__)
 
-Keys = tuple[tuple[str, int], ...]
-
-_CHECKPOINT_KEYS: Keys = (("thread_id", 1), ("checkpoint_ns", 1), ("checkpoint_id", -1))
-_DESCENDING = "checkpoint_id"
-
 _UNAUTHORIZED = 13
-
-TTL_KEYS: Keys = (("created_at", 1),)
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """An index that a query of the savers relies on.
-
-    Attributes:
-        keys: Fields and directions.
-        unique: Whether correctness, not only speed, depends on it.
-        partial: The filter of the documents it holds, None for all.
-    """
-
-    keys: Keys
-    unique: bool = False
-    partial: Document | None = None
-
-    def model(self) -> IndexModel:
-        """What the driver makes it from."""
-        options: dict[str, Any] = {}
-        if self.unique:
-            options["unique"] = True
-        if self.partial is not None:
-            options["partialFilterExpression"] = self.partial
-        return IndexModel(list(self.keys), **options)
-
-    def is_met_by(self, existing: Mapping[str, Any]) -> bool:
-        """Whether an existing index serves."""
-        return (
-            tuple(existing["key"]) == self.keys
-            and (not self.unique or bool(existing.get("unique")))
-            and existing.get("partialFilterExpression") in (None, self.partial)
-            and not existing.get("sparse")
-        )
-
-
-INDEXES: Mapping[Role, tuple[Index, ...]] = {
-    "checkpoints": (
-        Index(_CHECKPOINT_KEYS, unique=True),
-        Index((("thread_id", 1), ("checkpoint_id", -1), ("checkpoint_ns", 1))),
-        Index((("checkpoint_id", -1), ("thread_id", 1), ("checkpoint_ns", 1))),
-        Index((("run_id", 1),), partial={"run_id": {"$exists": True}}),
-        # Older releases have it in the metadata alone.
-        Index((("metadata.run_id", 1),), partial={"metadata.run_id": {"$exists": True}}),
-    ),
-    "writes": (
-        Index(
-            tuple((name, -1 if name == _DESCENDING else 1) for name in WRITE_KEY),
-            unique=True,
-        ),
-    ),
-    "values": (Index(tuple((name, 1) for name in VALUE_KEY), unique=True),),
-}
 
 
 async def setup(io: Port, ttl: int | None) -> None:
@@ -106,7 +46,9 @@ async def setup(io: Port, ttl: int | None) -> None:
 
 async def _create(io: Port, role: Role, missing: Sequence[Index]) -> None:
     try:
-        await io.create_indexes(role, [index.model() for index in missing])
+        await io.create_indexes(
+            role, [IndexModel(list(index.keys), **index.options()) for index in missing]
+        )
     except OperationFailure as error:
         if len(missing) == 1:
             await _do_without(io, role, missing[0], error)
