@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import bson
+import pytest
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
+from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pymongo.database import Database
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 MB = 1024 * 1024
 # The size of a value that is no longer inline but a document of its own, in bytes.
 LARGE_SIZE = 2 * INLINE_VALUE_BYTES
+
+HAS_DELTA_CHANNELS = hasattr(BaseCheckpointSaver, "get_delta_channel_history")
+needs_delta_channels = pytest.mark.skipif(
+    not HAS_DELTA_CHANNELS,
+    reason="delta channels came with langgraph-checkpoint 4: install that to run this test",
+)
 
 # Commands that the driver sends for its own connections and sessions.
 HOUSEKEEPING = frozenset({"hello", "isMaster", "ismaster", "endSessions"})

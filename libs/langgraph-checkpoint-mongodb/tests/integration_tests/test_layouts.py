@@ -10,6 +10,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Send
+from pydantic import BaseModel
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import UnknownLayoutError
@@ -248,3 +249,29 @@ def test_sends_that_an_old_format_queued_are_found_in_their_channel(
         assert found.checkpoint["channel_versions"] == {"a": 2, "__pregel_tasks": 2}
     assert values_of(face, third) == {"a": 2}
     assert values_of(face, first) == {"a": 1}
+
+
+class Notes(BaseModel):
+    """A state of somebody who uses the saver without a graph."""
+
+    first: dict[str, str]
+    second: int = 2
+
+
+@pytest.mark.parametrize("given", [Notes(first={"a": "b"}), [{"a": 1}, 2], "text", 5])
+def test_channel_values_that_are_no_mapping_are_kept_whole(face: Face, given: Any) -> None:
+    before = Chain(face).put({"a": ["x" * LARGE_SIZE]})
+    metadata = {"source": "loop", "step": 1, "writes": {"node": 1}}
+    odd = face.put(before, checkpoint({}, {"a": 1}, channel_values=given), metadata, {"a": 1})
+    for reader in (face, face.fresh()):
+        assert values_of(reader, odd) == given
+        assert values_of(reader, before) == {"a": ["x" * LARGE_SIZE]}
+        (row,) = reader.list(thread(), filter={"writes.node": 1})
+        assert row.checkpoint["channel_values"] == given
+    after = face.put(odd, checkpoint({"a": 2}, {"a": 2}), {"source": "loop", "step": 2}, {"a": 2})
+    assert values_of(face.fresh(), after) == {"a": 2}
+    copied = thread("copy")
+    face.copy_thread("t", "copy")
+    assert values_of(face, copied) == {"a": 2}
+    face.prune(["t"])
+    assert [values_of(face, row.config) for row in face.list(thread())] == [{"a": 2}]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from bson import ObjectId
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb._database import clock as _clock
@@ -19,15 +18,18 @@ from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._layout.values import COPY_CHANNEL
 from tests.face import Face, MakeFace
 from tests.integration_tests.tampering import InjectedFault, Step, again, tampered
-from tests.support import Chain, checkpoint, insert_old_write, insert_whole, thread, values_of
+from tests.support import (
+    Chain,
+    checkpoint,
+    insert_old_write,
+    insert_whole,
+    needs_delta_channels,
+    thread,
+    values_of,
+)
 
 LARGE = b"v" * 2 * INLINE_VALUE_BYTES
 Data = Database[dict[str, Any]]
-
-needs_delta_channels = pytest.mark.skipif(
-    not hasattr(BaseCheckpointSaver, "get_delta_channel_history"),
-    reason="this langgraph-checkpoint has no delta channels: install langgraph-checkpoint>=4.1",
-)
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from tests.support import (
     checkpoint,
     contents,
     insert_whole,
+    needs_delta_channels,
     thread,
     values_of,
 )
@@ -416,13 +417,12 @@ def test_a_thread_that_asks_again_and_again_does_not_expire(
     assert not any(contents(database).values())
 
 
+@needs_delta_channels
 def test_a_delta_channel_of_a_checkpoint_that_waits_does_not_expire(
     make_face: MakeFace, database: Data
 ) -> None:
     counters = {"counters_since_delta_snapshot": {"log": (1, 1)}}
     chain = Chain(make_face(ttl=TTL))
-    if not hasattr(chain.face.saver, "get_delta_channel_history"):
-        pytest.skip("delta channels need langgraph-checkpoint>=4.1")
     snapshot = DeltaSnapshot([0])
     for number in range(4):
         delta = {"log": snapshot} if number == 0 else {"log": None}

@@ -18,7 +18,7 @@ from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
 from langgraph.checkpoint.mongodb._layout.growing import MAX_PIECES
 from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
 from tests.face import Face, MakeFace
-from tests.support import Chain, thread, values_of
+from tests.support import Chain, checkpoint, insert_whole, thread, values_of
 
 Data = Database[dict[str, Any]]
 
@@ -40,6 +40,12 @@ class Graphs:
         self.everything |= changes
         self.chain.put(changes)
 
+    def empty(self, name: str, *, fresh: bool) -> None:
+        """Put a step of a graph that knows only this channel, and empties it."""
+        self.chain.face = self.face.fresh() if fresh else self.face
+        self.chain.values = {name: self.everything.pop(name)}
+        self.chain.put({}, drop=[name])
+
     def check(self) -> None:
         for face in (self.face, self.face.fresh()):
             assert values_of(face, self.chain.config) == self.everything
@@ -57,15 +63,35 @@ def many(count: int) -> dict[str, Any]:
     return {f"channel_{place:04}": f"{place:04}" * 60 for place in range(count)}
 
 
-@pytest.mark.parametrize("fresh", [False, True], ids=["one saver", "fresh savers"])
-def test_every_graph_keeps_what_all_the_others_hold(face: Face, fresh: bool) -> None:
+@pytest.fixture(params=["split", "whole"])
+def graphs(request: pytest.FixtureRequest, face: Face, database: Data) -> Graphs:
+    """Graphs on a thread of today, or on one that an older release began."""
     graphs = Graphs(face)
+    if request.param == "whole":
+        graphs.everything = {"old": "small", "old and large": "x" * 5 * INLINE_VALUE_BYTES}
+        graphs.chain.versions = dict.fromkeys(graphs.everything, 1)
+        first = checkpoint(graphs.everything, graphs.chain.versions)
+        graphs.chain.config = insert_whole(database, thread(), first, {"source": "input"})
+    return graphs
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["one saver", "fresh savers"])
+def test_every_graph_keeps_what_all_the_others_hold(graphs: Graphs, fresh: bool) -> None:
     for number in range(3):
         for name, value in VALUES.items():
             graphs.put({f"{name} {number}": value}, fresh=fresh)
             graphs.put({f"{name} of another": value}, fresh=fresh)
             graphs.put({"own": number}, fresh=fresh)
             graphs.check()
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["one saver", "fresh savers"])
+def test_what_a_graph_emptied_stays_empty(graphs: Graphs, fresh: bool) -> None:
+    graphs.put(VALUES, fresh=fresh)
+    for name in VALUES:
+        graphs.empty(name, fresh=fresh)
+        graphs.put({"own": name}, fresh=fresh)
+        graphs.check()
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
-from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
 from langgraph.checkpoint.mongodb._layout.codec import Codec
 from langgraph.checkpoint.mongodb._layout.values import COPY_CHANNEL
 
-HAS_DELTA_CHANNELS = hasattr(BaseCheckpointSaver, "get_delta_channel_history")
-needs_delta_channels = pytest.mark.skipif(
-    not HAS_DELTA_CHANNELS,
-    reason="delta channels came with langgraph-checkpoint 4: install that to run this test",
-)
 CODEC = Codec(JsonPlusSerializer())
 
 # Text that UTF-8 can hold: the serializer refuses lone surrogates before anything is stored.

@@ -12,8 +12,7 @@ from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, checkpoint_
 from langgraph.checkpoint.mongodb._layout.states import DOOMED, UNPROVEN
 from langgraph.checkpoint.mongodb._operations.ancestry import Ancestry
 from tests.hypothesis_profile import examples
-from tests.support import checkpoint, thread
-from tests.unit_tests.strategies import needs_delta_channels
+from tests.support import checkpoint, needs_delta_channels, thread
 from tests.unit_tests.threads import Node, build, mongomock_saver, rebuilt, shapes
 
 

@@ -20,8 +20,7 @@ from langgraph.checkpoint.mongodb._layout.states import RETAINED, UNPROVEN
 from langgraph.checkpoint.mongodb._operations import history as _history
 from langgraph.checkpoint.mongodb._operations import reading as _reading
 from tests.hypothesis_profile import examples
-from tests.support import thread
-from tests.unit_tests.strategies import needs_delta_channels
+from tests.support import needs_delta_channels, thread
 from tests.unit_tests.threads import CHANNELS, Node, build, mongomock_saver, rebuilt, shapes
 
 default = getattr(BaseCheckpointSaver, "get_delta_channel_history", None)

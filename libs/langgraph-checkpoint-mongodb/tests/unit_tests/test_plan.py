@@ -26,12 +26,10 @@ from langgraph.checkpoint.mongodb._layout.plan import (
 )
 from langgraph.checkpoint.mongodb._layout.values import version_text
 from tests.hypothesis_profile import examples
-from tests.support import checkpoint
+from tests.support import HAS_DELTA_CHANNELS, checkpoint, needs_delta_channels
 from tests.unit_tests.strategies import (
     CODEC,
-    HAS_DELTA_CHANNELS,
     names,
-    needs_delta_channels,
     unique_versions,
     values,
     versions,

@@ -32,9 +32,9 @@ from langgraph.checkpoint.mongodb._layout.states import DOOMED, UNPROVEN, VISIBL
 from langgraph.checkpoint.mongodb._operations.context import Context
 from langgraph.checkpoint.mongodb._operations.put import put
 from langgraph.checkpoint.mongodb._operations.put_writes import put_writes
-from tests.support import checkpoint, thread
+from tests.support import checkpoint, needs_delta_channels, thread
 from tests.unit_tests.scripted import Asked, ScriptedPort
-from tests.unit_tests.strategies import CODEC, needs_delta_channels
+from tests.unit_tests.strategies import CODEC
 
 MB = 1024 * 1024
 LARGE = "x" * 2 * INLINE_VALUE_BYTES
@@ -238,17 +238,21 @@ def test_an_unknown_parent_is_read_from_the_primary() -> None:
     put_second(port, {"large": LARGE}, {"large": V1}, new={})
     asked = port.asked[0]
     assert (asked.given, asked.options["primary"]) == (
-        {**PARENT.query(), **VISIBLE, "layout": 2},
+        {**PARENT.query(), **VISIBLE},
         True,
     )
     assert committed(port)["channels"] == entries
 
 
-def test_an_unknown_parent_of_the_whole_layout_is_read_without_its_state() -> None:
-    port = ScriptedPort(("find", []), ("find", [{}]), ("insert", []))
-    put_second(port, {"large": LARGE}, {"large": V1}, new={})
-    assert port.asked[1].given == {**PARENT.query(), **VISIBLE}
-    assert "checkpoint" not in port.asked[1].options["projection"]
+def test_an_unknown_parent_of_the_whole_layout_is_read_for_what_the_graph_does_not_know() -> None:
+    type_, data = JsonPlusSerializer().dumps_typed(checkpoint({"other": 1}, {"other": 1}))
+    whole = {**PARENT.query(), "type": type_, "checkpoint": data}
+    port = ScriptedPort(("find", [whole]), ("find", [whole]), ("insert", []))
+    put_second(port, {"large": LARGE}, {"large": 2, "other": 1}, new={})
+    assert port.asked[0].given == {**PARENT.query(), **VISIBLE}
+    fields = committed(port)
+    stored = JsonPlusSerializer().loads_typed((fields["type"], fields["checkpoint"]))
+    assert stored["channel_values"] == {"large": LARGE, "other": 1}
 
 
 def test_after_a_parent_that_is_not_there_everything_is_written() -> None:

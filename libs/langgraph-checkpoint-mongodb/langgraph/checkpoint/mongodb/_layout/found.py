@@ -23,7 +23,7 @@ from langgraph.checkpoint.mongodb._layout.layouts import layout_of
 from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 from langgraph.checkpoint.mongodb._layout.packing import Unpacked
 from langgraph.checkpoint.mongodb._layout.parts import join_parts
-from langgraph.checkpoint.mongodb._layout.values import version_text
+from langgraph.checkpoint.mongodb._layout.values import values_by_channel, version_text
 from langgraph.checkpoint.mongodb._layout.writes import (
     counting,
     pending_writes,
@@ -110,7 +110,7 @@ class Found:
             growths=unpacked.growths,
             bundle=bundle,
             wrote=frozenset(checkpoint.get("updated_channels") or ()),
-            inline={one: version_text(versions.get(one)) for one in checkpoint["channel_values"]},
+            inline={one: version_text(versions.get(one)) for one in values_by_channel(checkpoint)},
         )
 
     def read_small(self, codec: Codec) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Found:
         manifest = {name: one for name, one in self.info.manifest.items() if name == BUNDLE}
         values = load_values(codec, self.key, manifest, unpacked, self.values)
         self.learn(unpacked, values)
-        return {**unpacked.checkpoint["channel_values"], **values}
+        return {**values_by_channel(unpacked.checkpoint), **values}
 
     def to_tuple(self, codec: Codec) -> CheckpointTuple:
         """Deserialize it, when everything is there."""

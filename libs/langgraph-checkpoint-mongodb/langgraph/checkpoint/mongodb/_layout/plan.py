@@ -7,7 +7,7 @@ its parent already holds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -34,7 +34,12 @@ from langgraph.checkpoint.mongodb._layout.parts import (
     digest,
     split_parts,
 )
-from langgraph.checkpoint.mongodb._layout.values import COPY_CHANNEL, value_version, version_text
+from langgraph.checkpoint.mongodb._layout.values import (
+    COPY_CHANNEL,
+    value_version,
+    values_by_channel,
+    version_text,
+)
 
 __all__ = [
     "BUNDLED_INLINE_BYTES",
@@ -162,7 +167,7 @@ class _Planner:
         self._new_versions, self._parent = new_versions, parent
         self._own, self._salt = own, salt
         self._versions = checkpoint.get("channel_versions") or {}
-        self._values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
+        self._values = values_by_channel(checkpoint)
         self._cuts = codec.may_be_cut()
         self._in_bundle: dict[str, str] = {}
         self._recent: list[_Small] = []

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from langgraph.checkpoint.mongodb._layout.codec import Typed, document_size
 from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 
-__all__ = ["COPY_CHANNEL", "payload_size", "value_documents", "value_version", "version_text"]
+__all__ = [
+    "COPY_CHANNEL",
+    "payload_size",
+    "value_documents",
+    "value_version",
+    "values_by_channel",
+    "version_text",
+]
 
 COPY_CHANNEL = "__copy__"
 """Channel of the marker in a target that is being copied to; `version` is the source."""
@@ -23,6 +31,12 @@ _UNIQUE_VERSION = re.compile(r"\d{32}\.\S+")
 def version_text(version: object) -> str:
     """A channel version as the text that keys hold; empty for none."""
     return "" if version is None else str(version)
+
+
+def values_by_channel(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The channel values of a checkpoint; none when they are no mapping, which no graph makes."""
+    values = checkpoint.get("channel_values")
+    return values if isinstance(values, Mapping) else {}
 
 
 def value_version(version: object, checkpoint_id: str, *, own: bool = False) -> str:

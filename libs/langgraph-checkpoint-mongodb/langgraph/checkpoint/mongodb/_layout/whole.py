@@ -48,9 +48,10 @@ def _with_integer_versions(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _integers(versions: Mapping[str, Any]) -> dict[str, Any]:
-    return {channel: _integer(version) for channel, version in versions.items()}
+    return {channel: integer_version(version) for channel, version in versions.items()}
 
 
-def _integer(version: Any) -> Any:
+def integer_version(version: Any) -> Any:
+    """A channel version as a whole document has it."""
     counter = version.partition(".")[0] if isinstance(version, str) else ""
     return int(counter) if counter.isdecimal() else version

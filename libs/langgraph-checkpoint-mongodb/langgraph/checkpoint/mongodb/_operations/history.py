@@ -28,6 +28,7 @@ from langgraph.checkpoint.mongodb._layout.layouts import layout_of
 from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 from langgraph.checkpoint.mongodb._layout.packing import Unpacked
 from langgraph.checkpoint.mongodb._layout.states import VISIBLE
+from langgraph.checkpoint.mongodb._layout.values import values_by_channel
 from langgraph.checkpoint.mongodb._layout.writes import counting, load_writes, referred
 from langgraph.checkpoint.mongodb._operations.arguments import thread_config
 from langgraph.checkpoint.mongodb._operations.context import Context
@@ -189,7 +190,7 @@ class AncestorPages:
         """
         if unpacked is None:
             return {}
-        inline: Mapping[str, Any] = unpacked.checkpoint.get("channel_values") or {}
+        inline = values_by_channel(unpacked.checkpoint)
         cut = {
             entry.channel: entry
             for entry in entries_of(document, (BUNDLE, *channels), in_pieces=True)

@@ -29,7 +29,7 @@ from langgraph.checkpoint.mongodb._layout.compat import COUNTERS
 from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, config_of
 from langgraph.checkpoint.mongodb._layout.layouts import SPLIT, layout_of
 from langgraph.checkpoint.mongodb._layout.states import VISIBLE
-from langgraph.checkpoint.mongodb._layout.values import version_text
+from langgraph.checkpoint.mongodb._layout.values import values_by_channel, version_text
 from langgraph.checkpoint.mongodb._operations.arguments import (
     NEWEST_OF_ROOT_FIRST,
     callers_of,
@@ -78,7 +78,8 @@ async def put(
         ):
             await split.store(parent, in_flight)
     else:
-        await put_whole(context, key, checkpoint, fields, parent, rebuilt if parent.exists else {})
+        rebuilt = rebuilt if parent.exists else {}
+        await put_whole(context, key, checkpoint, fields, parent, rebuilt, new_versions)
     context.memory.note_life(key, Life.of(fields, callers))
     return config_of(key)
 
@@ -93,16 +94,11 @@ async def _parent_info(
         if known := memory.info(parent_key):
             return known
         query = {**parent_key.query(), **VISIBLE}
-        if memory.layout(key.thread_id) in (None, SPLIT):
-            # Whole: how its values are cut stands in the packed checkpoint.
-            split = {**query, "layout": SPLIT.number}
-            if found := await context.io.find(
-                "checkpoints", split, ALL_FIELDS, limit=1, primary=True
-            ):
-                return await learn(context, found[0])
-        found = await context.io.find("checkpoints", query, INFO_FIELDS, limit=1, primary=True)
+        # With its state: it tells how values are cut, and holds those of channels that this
+        # graph does not know.
+        found = await context.io.find("checkpoints", query, ALL_FIELDS, limit=1, primary=True)
         if found:
-            return CheckpointInfo.of(found[0])
+            return await learn(context, found[0])
     layout = memory.layout(key.thread_id)
     if layout is None:
         thread = {"thread_id": key.thread_id}
@@ -126,7 +122,7 @@ def _uncounted(
 ) -> dict[str, str]:
     """The delta channels that only ancestors hold, and of which the graph says nothing."""
     versions = checkpoint.get("channel_versions") or {}
-    values = checkpoint.get("channel_values") or {}
+    values = values_by_channel(checkpoint)
     return {
         channel: version_text(versions[channel])
         for channel in parent.rebuilt

@@ -28,7 +28,7 @@ from langgraph.checkpoint.mongodb._layout.layouts import SPLIT
 from langgraph.checkpoint.mongodb._layout.plan import PutPlan, plan_put
 from langgraph.checkpoint.mongodb._layout.states import DOOMED, REKEYED, VISIBLE
 from langgraph.checkpoint.mongodb._layout.ttl import value_stamp
-from langgraph.checkpoint.mongodb._layout.values import version_text
+from langgraph.checkpoint.mongodb._layout.values import values_by_channel, version_text
 from langgraph.checkpoint.mongodb._operations.commit import Committed, commit
 from langgraph.checkpoint.mongodb._operations.conflict import ATTEMPTS, give_up, parent_again
 from langgraph.checkpoint.mongodb._operations.context import Context
@@ -69,7 +69,7 @@ class SplitPut:
         self.began = began
         self.context, self.key, self.checkpoint = context, key, checkpoint
         self.fields, self.new_versions = fields, new_versions
-        self.values: Mapping[str, Any] = checkpoint.get("channel_values") or {}
+        self.values = values_by_channel(checkpoint)
         self.rebuilt = rebuilt
 
     async def store(self, parent: CheckpointInfo, in_flight: InputInFlight | None) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from langgraph.checkpoint.base import Checkpoint
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
-from langgraph.checkpoint.mongodb._layout.checkpoint import CheckpointInfo
+from langgraph.checkpoint.mongodb._layout.checkpoint import ALL_FIELDS, CheckpointInfo
 from langgraph.checkpoint.mongodb._layout.codec import explained
 from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._layout.layouts import WHOLE
-from langgraph.checkpoint.mongodb._layout.states import UNPROVEN
+from langgraph.checkpoint.mongodb._layout.states import UNPROVEN, VISIBLE
+from langgraph.checkpoint.mongodb._layout.values import values_by_channel, version_text
+from langgraph.checkpoint.mongodb._layout.whole import integer_version
 from langgraph.checkpoint.mongodb._operations.commit import commit
 from langgraph.checkpoint.mongodb._operations.conflict import ATTEMPTS, give_up, parent_again
 from langgraph.checkpoint.mongodb._operations.context import Context
+from langgraph.checkpoint.mongodb._operations.fetching import small_values
 from langgraph.checkpoint.mongodb._operations.measuring import check_checkpoint, size_of
 
 __all__ = ["put_whole"]
@@ -27,6 +30,7 @@ async def put_whole(
     fields: Document,
     parent: CheckpointInfo,
     rebuilt: Mapping[str, str],
+    new_versions: ChannelVersions,
 ) -> None:
     """Store a checkpoint of a thread that began in the whole layout.
 
@@ -37,7 +41,11 @@ async def put_whole(
         fields: Those fields of its document that do not depend on the channel values.
         parent: What is known of its parent.
         rebuilt: Its delta channels that only its ancestors hold, with their versions.
+        new_versions: The channels that the step wrote.
     """
+    known = {*new_versions, *rebuilt}
+    if kept := await _values_unknown(context, key, checkpoint, fields, parent, known):
+        checkpoint = {**checkpoint, "channel_values": {**values_by_channel(checkpoint), **kept}}
     values: Any = checkpoint.get("channel_values") or {}
     by_channel = values if isinstance(values, Mapping) else {"": values}
     with explained(context.codec, by_channel.items(), key.thread_id):
@@ -56,5 +64,56 @@ async def put_whole(
         parent = await parent_again(context, key, fields, rebuilt)
         if not parent.exists or attempt + 1 == ATTEMPTS:
             await give_up(context, key, created, rebuilt)
-    known = CheckpointInfo(WHOLE, {}, fields.get("created_at"), rebuilt=frozenset(rebuilt))
-    context.memory.remember(key, known)
+    versions = checkpoint.get("channel_versions") or {}
+    held = {one: _whole_text(versions.get(one)) for one in values_by_channel(checkpoint)}
+    stamped = fields.get("created_at")
+    info = CheckpointInfo(WHOLE, {}, stamped, inline=held, rebuilt=frozenset(rebuilt))
+    context.memory.remember(key, info)
+
+
+async def _values_unknown(
+    context: Context,
+    key: CheckpointKey,
+    checkpoint: Checkpoint,
+    fields: Document,
+    parent: CheckpointInfo,
+    known: Collection[str],
+) -> dict[str, Any]:
+    """Read the parent's values of channels that the graph does not know, of a whole thread.
+
+    What a graph emptied has another version than in the parent.
+
+    Args:
+        context: What the call works with.
+        key: The checkpoint.
+        checkpoint: What is to be stored.
+        fields: The fields of its document.
+        parent: What is known of its parent.
+        known: Channels that the graph wrote, or that only ancestors hold.
+
+    Returns:
+        The values by channel.
+
+    Raises:
+        MissingChannelValueError: The parent is gone.
+    """
+    versions = checkpoint.get("channel_versions") or {}
+    wanted = {
+        channel: held
+        for channel, held in parent.inline.items()
+        if channel not in values_by_channel(checkpoint)
+        and channel not in known
+        and _whole_text(versions.get(channel)) == held
+    }
+    if not wanted or not isinstance(checkpoint.get("channel_values", {}), Mapping):
+        return {}
+    query = {**key._replace(checkpoint_id=fields["parent_checkpoint_id"]).query(), **VISIBLE}
+    found = await context.io.find("checkpoints", query, ALL_FIELDS, limit=1, primary=True)
+    if not found:
+        await give_up(context, key, False, wanted)
+    values = await small_values(context, found[0])
+    return {channel: values[channel] for channel in wanted if channel in values}
+
+
+def _whole_text(version: Any) -> str:
+    return version_text(integer_version(version))

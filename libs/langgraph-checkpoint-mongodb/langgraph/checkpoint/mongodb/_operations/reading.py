@@ -25,6 +25,7 @@ from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._layout.layouts import SPLIT, layout_of
 from langgraph.checkpoint.mongodb._layout.metadata import native_metadata
 from langgraph.checkpoint.mongodb._layout.states import PROVEN, RETAINED, VISIBLE
+from langgraph.checkpoint.mongodb._layout.values import values_by_channel
 from langgraph.checkpoint.mongodb._layout.writes import pending_writes
 from langgraph.checkpoint.mongodb._operations.arguments import (
     NEWEST_FIRST,
@@ -73,7 +74,7 @@ def _note(context: Context, found: Found, read: CheckpointTuple) -> None:
     context.memory.met(found.key)
     context.memory.note_life(found.key, _life(context, found))
     parent_id = parent_id_of(found.document)
-    versions, values = read.checkpoint["channel_versions"], read.checkpoint["channel_values"]
+    versions, values = read.checkpoint["channel_versions"], values_by_channel(read.checkpoint)
     rebuilt = delta_channels(found.document) & versions.keys() - values.keys()
     if rebuilt and parent_id:
         parent = found.key._replace(checkpoint_id=parent_id)
@@ -149,13 +150,14 @@ async def _move_old_sends(context: Context, found: Found, checkpoint: Checkpoint
     Releases of LangGraph with those formats left them among the pending writes of the parent;
     later ones look for them in a channel.
     """
-    if checkpoint.get("v", 1) >= _SENDS_IN_CHANNEL:
+    values = checkpoint["channel_values"]
+    if checkpoint.get("v", 1) >= _SENDS_IN_CHANNEL or not isinstance(values, dict):
         return
     parent = found.key._replace(checkpoint_id=found.document["parent_checkpoint_id"])
     documents = await context.io.find("writes", {**parent.query(), "channel": TASKS}, ALL_FIELDS)
     if sends := [value for _, _, value in pending_writes(context.codec, documents)]:
         versions = checkpoint["channel_versions"]
-        checkpoint["channel_values"][TASKS] = sends
+        values[TASKS] = sends
         versions[TASKS] = max(versions.values(), default=1)
 
 
