@@ -220,6 +220,7 @@ def test_a_seed_that_was_deleted_is_an_error_that_names_it() -> None:
         history(saver, keys[1])
     assert [channel for channel, _ in failed.value.missing] == ["log"]
     assert failed.value.checkpoint_id == keys[0].checkpoint_id
+    assert failed.value.cause == "value lost"
 
 
 def test_a_history_whose_beginning_was_removed_is_an_error_that_names_the_channel() -> None:
@@ -229,6 +230,7 @@ def test_a_history_whose_beginning_was_removed_is_an_error_that_names_the_channe
     with pytest.raises(MissingChannelValueError) as failed:
         history(saver, keys[2])
     assert [channel for channel, _ in failed.value.missing] == ["log"]
+    assert failed.value.cause == "history cut"
 
 
 def test_a_checkpoint_that_was_removed_since_it_was_read_is_told() -> None:
@@ -236,9 +238,10 @@ def test_a_checkpoint_that_was_removed_since_it_was_read_is_told() -> None:
     keys = build(saver, chain(("write", "idle"), ("write", "idle")))
     assert saver.get_tuple(config_of(keys[1])) is not None
     saver.checkpoint_collection.delete_many({})
-    with pytest.raises(MissingChannelValueError, match="just removed") as failed:
+    with pytest.raises(MissingChannelValueError) as failed:
         history(saver, keys[1], "log")
     assert failed.value.checkpoint_id == keys[1].checkpoint_id
+    assert failed.value.cause == "removed while read"
 
 
 def test_a_thread_that_is_deleted_while_its_history_is_read_is_told(
@@ -254,7 +257,7 @@ def test_a_thread_that_is_deleted_while_its_history_is_read_is_told(
         return await find(role, *args, **options)
 
     monkeypatch.setattr(saver._port, "find", find_after_a_deletion)
-    with pytest.raises(MissingChannelValueError, match="just removed"):
+    with pytest.raises(MissingChannelValueError, match="was removed while it was read"):
         history(saver, keys[1], "log")
 
 

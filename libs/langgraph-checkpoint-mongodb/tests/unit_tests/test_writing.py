@@ -323,6 +323,7 @@ def test_what_must_be_rebuilt_from_a_lost_parent_cannot_be_stored() -> None:
     with pytest.raises(MissingChannelValueError) as failed:
         put_second(port, {}, {"log": V1}, metadata={COUNTERS: {"log": (1, 1)}})
     assert failed.value.missing == [("log", V1)]
+    assert failed.value.cause == "deleted while written"
     assert (port.asked[-1].role, port.asked[-1].given) == ("checkpoints", KEY.query())
     assert port.memory.info(KEY) is None
 

@@ -74,4 +74,4 @@ async def give_up(
     """Leave nothing of a checkpoint that cannot be stored whole, and say so."""
     if created:
         await context.io.delete("checkpoints", key.query())
-    raise MissingChannelValueError(*key, sorted(lost.items()))
+    raise MissingChannelValueError(*key, sorted(lost.items()), "deleted while written")

@@ -100,7 +100,9 @@ async def get_delta_channel_history(
 
 def _removed(key: CheckpointKey, channels: Sequence[str]) -> MissingChannelValueError:
     """What to raise for a checkpoint that was removed while it was read."""
-    return MissingChannelValueError(*key, [(channel, "just removed") for channel in channels])
+    return MissingChannelValueError(
+        *key, [(channel, "") for channel in channels], "removed while read"
+    )
 
 
 class AncestorPages:
@@ -292,7 +294,9 @@ class Walk:
         if lost:
             before = f"before checkpoint {self._oldest['checkpoint_id']}"
             raise MissingChannelValueError(
-                *CheckpointKey.of(self._oldest), [(channel, before) for channel in lost]
+                *CheckpointKey.of(self._oldest),
+                [(channel, before) for channel in lost],
+                "history cut",
             )
 
     def _visit(self, document: Document) -> list[str]:

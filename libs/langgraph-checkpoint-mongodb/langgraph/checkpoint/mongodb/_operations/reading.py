@@ -93,7 +93,8 @@ def _check_not_expected(context: Context, key: CheckpointKey) -> None:
     if expected := context.memory.expected(key):
         child, channels = expected
         before = f"before checkpoint {child.checkpoint_id}"
-        raise MissingChannelValueError(*child, [(channel, before) for channel in channels])
+        missing = [(channel, before) for channel in channels]
+        raise MissingChannelValueError(*child, missing, "history cut")
 
 
 def _remembered(context: Context, found: Found) -> CheckpointInfo:
