@@ -15,9 +15,9 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import ChannelTooLargeError, MissingChannelValueError
-from langgraph.checkpoint.mongodb._layout import plan as plans
 from langgraph.checkpoint.mongodb._layout.found import Found
 from langgraph.checkpoint.mongodb._layout.keys import ValueKey, value_queries
+from langgraph.checkpoint.mongodb._layout.pieces import Pieces
 from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
 from tests.face import Face, MakeFace
 from tests.hypothesis_profile import examples
@@ -366,12 +366,12 @@ def test_a_number_that_another_piece_has_is_not_taken_for_stored(
     first = {"messages": [*chain.values["messages"], message(50, 4000)]}
     second = {"messages": [*chain.values["messages"], message(51, 4000)]}
     # As if two contents had the same number, once.
-    real = plans._Planner._numbers
+    real = Pieces._numbers
 
     def numbers(self: Any, entry: Any, pieces: Any) -> tuple[int, ...]:
         return real(self, entry, pieces) if self._salt else tuple(7 for _ in pieces)
 
-    monkeypatch.setattr(plans._Planner, "_numbers", numbers)
+    monkeypatch.setattr(Pieces, "_numbers", numbers)
     chain.put(first)
     fork.put(second)
     assert values_of(face.fresh(), chain.config) == chain.values

@@ -17,13 +17,13 @@ from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey
 from langgraph.checkpoint.mongodb._layout.layouts import SPLIT
 from langgraph.checkpoint.mongodb._layout.manifest import NO_PART, ManifestEntry
 from langgraph.checkpoint.mongodb._layout.parts import LARGE_ITEM_BYTES, join_parts
+from langgraph.checkpoint.mongodb._layout.pieces import TAILS_TOTAL_BYTES
 from langgraph.checkpoint.mongodb._layout.plan import (
     INLINE_TOTAL_BYTES,
     INLINE_VALUE_BYTES,
-    TAILS_TOTAL_BYTES,
-    PutPlan,
     plan_put,
 )
+from langgraph.checkpoint.mongodb._layout.put_plan import PutPlan
 from langgraph.checkpoint.mongodb._layout.values import version_text
 from tests.hypothesis_profile import examples
 from tests.support import HAS_DELTA_CHANNELS, checkpoint, needs_delta_channels

@@ -6,9 +6,8 @@ its parent already holds.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
@@ -19,21 +18,19 @@ from langgraph.checkpoint.mongodb._layout.codec import Codec, Typed, native_size
 from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
 from langgraph.checkpoint.mongodb._layout.growing import (
     MAX_PIECES,
-    Cut,
-    Growth,
     cut_value,
     first_growth,
     header_length,
-    slices,
-    tail_as_piece,
 )
-from langgraph.checkpoint.mongodb._layout.manifest import NO_PART, ManifestEntry
+from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 from langgraph.checkpoint.mongodb._layout.parts import (
     LARGE_ITEM_BYTES,
     RESERVED_IN_PARTS,
     digest,
     split_parts,
 )
+from langgraph.checkpoint.mongodb._layout.pieces import PIECES_VERSION, Pieces
+from langgraph.checkpoint.mongodb._layout.put_plan import PutPlan
 from langgraph.checkpoint.mongodb._layout.values import (
     COPY_CHANNEL,
     value_version,
@@ -45,11 +42,8 @@ __all__ = [
     "BUNDLED_INLINE_BYTES",
     "INLINE_TOTAL_BYTES",
     "INLINE_VALUE_BYTES",
-    "PIECES_VERSION",
     "RECENT_TOTAL_BYTES",
     "RECENT_VALUE_BYTES",
-    "TAILS_TOTAL_BYTES",
-    "PutPlan",
     "plan_put",
 ]
 
@@ -68,49 +62,6 @@ command that writes its document, and the next step writes another."""
 
 RECENT_TOTAL_BYTES = 32 * 1024
 """The values that a step wrote and that stay inline as it did take at most this together."""
-
-PIECES_VERSION = ""
-"""The `version` of pieces where no document is whole: their numbers tell them apart."""
-
-TAILS_TOTAL_BYTES = 16 * 1024
-"""The tails of a checkpoint's growing values take at most this together."""
-
-
-@dataclass(slots=True)
-class PutPlan:
-    """Where the channel values of one checkpoint go.
-
-    Attributes:
-        inline: Values that lie in the checkpoint's own serialization.
-        written: Values, or pieces of them, to be written as documents: entry and contents.
-        carried: Values, or pieces of them, that the parent already holds.
-        grown: The entries of values whose pieces are among both.
-        growths: How values that grow are cut, by channel.
-        bundle: What the bundle of small values holds.
-        recent: The values that are inline although they are not small.
-        unknown: Channels whose values the parent holds, inline or in its bundle, and which are
-            needed, but neither given nor at hand: to be read, and planned again.
-        sizes: Bytes of the values that are cut and changed, as they would be in one document.
-        digests: The large items of reserved channels among `written`, by digest of their
-            bytes: LangGraph stores the graph's input first as `__start__` and then, the
-            same values again, as the channels it is for.
-    """
-
-    inline: dict[str, Any] = field(default_factory=dict)
-    written: list[tuple[ManifestEntry, list[Typed]]] = field(default_factory=list)
-    carried: list[ManifestEntry] = field(default_factory=list)
-    grown: dict[str, ManifestEntry] = field(default_factory=dict)
-    growths: dict[str, Growth] = field(default_factory=dict)
-    bundle: Bundle | None = None
-    recent: set[str] = field(default_factory=set)
-    unknown: list[str] = field(default_factory=list)
-    sizes: dict[str, int] = field(default_factory=dict)
-    digests: dict[bytes, ManifestEntry] = field(default_factory=dict)
-
-    def manifest(self) -> dict[str, ManifestEntry]:
-        """All values that lie in documents of their own, by channel."""
-        entries = [*self.carried, *(entry for entry, _ in self.written)]
-        return {entry.channel: entry for entry in entries} | self.grown
 
 
 class _Small(NamedTuple):
@@ -165,13 +116,14 @@ class _Planner:
     ) -> None:
         self._codec, self._checkpoint = codec, checkpoint
         self._new_versions, self._parent = new_versions, parent
-        self._own, self._salt = own, salt
+        self._own = own
         self._versions = checkpoint.get("channel_versions") or {}
         self._values = values_by_channel(checkpoint)
         self._cuts = codec.may_be_cut()
         self._in_bundle: dict[str, str] = {}
         self._recent: list[_Small] = []
         self._plan = PutPlan()
+        self._pieces = Pieces(codec, checkpoint["id"], salt, self._plan)
 
     def plan(self) -> PutPlan:
         """Make the plan.
@@ -201,7 +153,7 @@ class _Planner:
                 self._keep(channel)
         self._place_recent()
         self._place_small(small)
-        self._bound_tails()
+        self._pieces.bound_tails()
         return self._plan
 
     def _serialized(self, channel: str, value: Any) -> tuple[int, Typed | None]:
@@ -319,7 +271,7 @@ class _Planner:
             pieces, bundle = [], self._bundle(parent, [])
         self._plan.bundle = bundle
         first = ManifestEntry(BUNDLE, PIECES_VERSION, 0, pieces=()) if entry is None else entry
-        self._add_pieces(first, kept, [self._codec.seal(piece) for piece in pieces])
+        self._pieces.add(first, kept, [self._codec.seal(piece) for piece in pieces])
 
     def _bundle(self, before: Bundle | None, added: Iterable[_Small]) -> Bundle:
         """What the bundle holds when values are added to the one before."""
@@ -353,7 +305,7 @@ class _Planner:
         before, entry = self._parent.growths.get(channel), self._parent.manifest.get(channel)
         cut = cut_value(data, before) if before and entry and self._parent.exists else None
         if cut is not None and entry is not None:
-            self._place_cut(channel, cut, entry)
+            self._pieces.place_cut(channel, self._text(channel), cut, entry)
         elif self._is_recent(one, replaced=before is not None):
             self._recent.append(one)
         else:
@@ -386,77 +338,16 @@ class _Planner:
             return False
         return replaced or one.channel in parent.recent or not self._cuttable(one)
 
-    def _place_cut(self, channel: str, cut: Cut, entry: ManifestEntry) -> None:
-        self._plan.growths[channel] = cut.growth
-        self._plan.sizes[channel] = cut.growth.size
-        entry = replace(entry, channel_version=self._text(channel))
-        numbers = (NO_PART,) if entry.pieces is None else entry.pieces
-        new = [self._codec.seal(piece) for piece in cut.pieces]
-        self._add_pieces(entry, numbers[: cut.kept], new)
-
-    def _add_pieces(self, entry: ManifestEntry, kept: Sequence[int], new: Sequence[Typed]) -> None:
-        """Name pieces that the parent holds, and new ones."""
-        numbers = self._numbers(entry, new)
-        # By the share of the pieces: only a listing's pages are made by it.
-        size = entry.size * len(kept) // max(len(entry.pieces or (NO_PART,)), 1)
-        written = sum(len(data) for _, data in new)
-        if kept:
-            self._plan.carried.append(replace(entry, size=size, pieces=tuple(kept)))
-        if new:
-            self._plan.written.append((replace(entry, size=written, pieces=numbers), [*new]))
-        if kept or new:
-            self._plan.grown[entry.channel] = replace(
-                entry, size=size + written, pieces=(*kept, *numbers)
-            )
-
-    def _numbers(self, entry: ManifestEntry, pieces: Iterable[Typed]) -> tuple[int, ...]:
-        """Numbers for new pieces: two checkpoints, or two contents, never meet on one."""
-        context = f"{self._checkpoint['id']} {entry.channel} {self._salt}".encode()
-        numbers: list[int] = []
-        for place, (_, data) in enumerate(pieces):
-            hashed = hashlib.sha256(b"%b %d " % (context, place))
-            hashed.update(data)
-            numbers.append(int.from_bytes(hashed.digest()[:4], "little") >> 1 or 1)
-        return tuple(numbers)
-
-    def _bound_tails(self) -> None:
-        """Make pieces of the longest tails, if all tails together are too long."""
-        growths = self._plan.growths
-        room = TAILS_TOTAL_BYTES - sum(len(growth.tail) for growth in growths.values())
-        if room >= 0:
-            return
-        entries = self._plan.manifest()
-        for channel in sorted(growths, key=lambda one: -len(growths[one].tail)):
-            if room >= 0:
-                return
-            tail, entry = growths[channel].tail, entries[channel]
-            room += len(tail)
-            growths[channel] = tail_as_piece(growths[channel])
-            self._plan.carried = [one for one in self._plan.carried if one.channel != channel]
-            numbers = (NO_PART,) if entry.pieces is None else entry.pieces
-            self._add_pieces(entry, numbers, [self._codec.seal(tail)])
-
     def _write(self, one: _Small) -> None:
         channel, value, typed = one.channel, one.value, one.typed
         data = self._cuttable(one)
         if data and self._codec.encrypts():
-            self._write_pieces(channel, data)
+            self._pieces.write(channel, self._text(channel), data)
             return
         if typed is None or typed[0] == _IN_CLEAR:
             typed = self._codec.dumps(value)
-        text = self._text(channel)
-        if self._parent.digests and len(typed[1]) > LARGE_ITEM_BYTES:
-            stored = self._parent.digests.get(digest(typed))
-            if stored is not None and not isinstance(value, DeltaSnapshot):
-                self._plan.carried.append(
-                    replace(
-                        stored,
-                        channel=channel,
-                        channel_version=text,
-                        stored_channel=stored.stored_channel or stored.channel,
-                    )
-                )
-                return
+        if self._refer_to_item(channel, value, typed):
+            return
         parts = None
         if channel in RESERVED_IN_PARTS:
             parts = split_parts(self._codec, value, typed)
@@ -474,15 +365,22 @@ class _Planner:
                 item = replace(entry, parts=None, stored_part=number, size=len(part[1]))
                 self._plan.digests[digest(part)] = item
 
-    def _write_pieces(self, channel: str, data: bytes) -> None:
-        """Write a value in pieces at once: with its header its encryption could not be cut."""
-        body = data[header_length(data) :]
-        pieces = [bytes(piece) for piece in slices(body)] or [body]
-        self._plan.growths[channel] = growth = first_growth(data, pieces)
-        self._plan.sizes[channel] = growth.size
-        text = self._text(channel)
-        entry = ManifestEntry(channel, PIECES_VERSION, 0, channel_version=text, pieces=())
-        self._add_pieces(entry, (), [self._codec.seal(piece) for piece in pieces])
+    def _refer_to_item(self, channel: str, value: Any, typed: Typed) -> bool:
+        """Refer to an item of the graph's input that is the same bytes, if there is one."""
+        if not self._parent.digests or len(typed[1]) <= LARGE_ITEM_BYTES:
+            return False
+        item = self._parent.digests.get(digest(typed))
+        if item is None or isinstance(value, DeltaSnapshot):
+            return False
+        self._plan.carried.append(
+            replace(
+                item,
+                channel=channel,
+                channel_version=self._text(channel),
+                stored_channel=item.stored_channel or item.channel,
+            )
+        )
+        return True
 
     def _new_entry(self, channel: str) -> ManifestEntry:
         version, text = self._versions.get(channel), self._text(channel)

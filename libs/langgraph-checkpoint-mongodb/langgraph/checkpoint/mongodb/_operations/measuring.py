@@ -11,7 +11,7 @@ from langgraph.checkpoint.mongodb._layout.codec import Codec, Typed, document_si
 from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 from langgraph.checkpoint.mongodb._layout.parts import describe_part
-from langgraph.checkpoint.mongodb._layout.plan import PutPlan
+from langgraph.checkpoint.mongodb._layout.put_plan import PutPlan
 from langgraph.checkpoint.mongodb._layout.states import UNPROVEN
 from langgraph.checkpoint.mongodb._layout.values import payload_size, value_documents
 from langgraph.checkpoint.mongodb._operations.context import Context

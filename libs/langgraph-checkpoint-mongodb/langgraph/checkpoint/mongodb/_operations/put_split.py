@@ -25,7 +25,8 @@ from langgraph.checkpoint.mongodb._layout.keys import (
     value_queries,
 )
 from langgraph.checkpoint.mongodb._layout.layouts import SPLIT
-from langgraph.checkpoint.mongodb._layout.plan import PutPlan, plan_put
+from langgraph.checkpoint.mongodb._layout.plan import plan_put
+from langgraph.checkpoint.mongodb._layout.put_plan import PutPlan
 from langgraph.checkpoint.mongodb._layout.states import DOOMED, REKEYED, VISIBLE
 from langgraph.checkpoint.mongodb._layout.ttl import value_stamp
 from langgraph.checkpoint.mongodb._layout.values import values_by_channel, version_text
