@@ -142,14 +142,12 @@ _shared: weakref.WeakKeyDictionary[Any, dict[tuple[str, str], str]] = weakref.We
 _shared_lock = ForkSafeLock()
 
 
-def checked_client(client: Any, wanted: type[Any], saver: str, other: str) -> bool:
+def checked_client(client: Any, wanted: type[Any]) -> bool:
     """Refuse what is no client, or one that does not acknowledge what it writes.
 
     Args:
         client: What was given.
         wanted: The driver's class.
-        saver: The saver's name.
-        other: What to use for a client of the other kind.
 
     Returns:
         Whether it is the driver's own; mongomock's imitate one, for tests.
@@ -158,6 +156,7 @@ def checked_client(client: Any, wanted: type[Any], saver: str, other: str) -> bo
         TypeError: It is something else than a client of this kind, or one of mongomock.
         ValueError: Its write concern is `w=0`.
     """
+    saver, other_client, other_saver = _SAVERS[wanted.__name__]
     if not isinstance(client, wanted):
         kind = type(client)
         mocked = any(
@@ -167,7 +166,9 @@ def checked_client(client: Any, wanted: type[Any], saver: str, other: str) -> bo
         if not mocked:
             raise TypeError(
                 f"{saver} works on a pymongo.{wanted.__name__}, and got a "
-                f"{kind.__module__}.{kind.__qualname__}; {other}."
+                f"{kind.__module__}.{kind.__qualname__}; for {other_client} use "
+                f"langgraph.checkpoint.mongodb.{other_saver}, for a connection string "
+                f"{saver}.from_conn_string."
             )
         return False
     if not client.write_concern.acknowledged:
@@ -181,4 +182,10 @@ def checked_client(client: Any, wanted: type[Any], saver: str, other: str) -> bo
 _MOCKED = {
     "MongoClient": ("mongomock", "MongoClient"),
     "AsyncMongoClient": ("mongomock_motor", "AsyncMongoMockClient"),
+}
+
+# For the class of a client: its saver, and what is for a client of the other kind.
+_SAVERS = {
+    "MongoClient": ("MongoDBSaver", "an AsyncMongoClient", "AsyncMongoDBSaver"),
+    "AsyncMongoClient": ("AsyncMongoDBSaver", "a MongoClient", "MongoDBSaver"),
 }

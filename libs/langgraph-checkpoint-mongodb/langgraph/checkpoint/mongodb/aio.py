@@ -120,13 +120,7 @@ class AsyncMongoDBSaver(SaverBase):
         **ignored: Any,
     ) -> None:
         super().__init__(ttl=ttl, serde=serde, ignored=ignored)
-        is_native = checked_client(
-            client,
-            AsyncMongoClient,
-            "AsyncMongoDBSaver",
-            "for a MongoClient use langgraph.checkpoint.mongodb.MongoDBSaver, "
-            "for a connection string AsyncMongoDBSaver.from_conn_string",
-        )
+        is_native = checked_client(client, AsyncMongoClient)
         names = collection_names(
             client,
             db_name,
@@ -139,19 +133,12 @@ class AsyncMongoDBSaver(SaverBase):
         _append_client_metadata(client)
         self.client = client
         self.db = client[db_name]
-        self.checkpoint_collection = self.db[names["checkpoints"]]
-        self.writes_collection = self.db[names["writes"]]
-        self.channel_values_collection = self.db[names["values"]]
+        collections = {role: self.db[name] for role, name in names.items()}
+        self.checkpoint_collection = collections["checkpoints"]
+        self.writes_collection = collections["writes"]
+        self.channel_values_collection = collections["values"]
         port = AsyncPort if is_native else AsyncMockedPort
-        self._port = port(
-            self.db,
-            {
-                "checkpoints": self.checkpoint_collection,
-                "writes": self.writes_collection,
-                "values": self.channel_values_collection,
-            },
-            UNIQUE_FIELDS,
-        )
+        self._port = port(self.db, collections, UNIQUE_FIELDS)
         self._port.ready = not create_indexes
         self._bind()
 

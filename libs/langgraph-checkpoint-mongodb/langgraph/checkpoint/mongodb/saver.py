@@ -128,13 +128,7 @@ class MongoDBSaver(SaverBase):
         **ignored: Any,
     ) -> None:
         super().__init__(ttl=ttl, serde=serde, ignored=ignored)
-        is_native = checked_client(
-            client,
-            MongoClient,
-            "MongoDBSaver",
-            "for an AsyncMongoClient use langgraph.checkpoint.mongodb.AsyncMongoDBSaver, "
-            "for a connection string MongoDBSaver.from_conn_string",
-        )
+        is_native = checked_client(client, MongoClient)
         names = collection_names(
             client,
             db_name,
@@ -147,19 +141,12 @@ class MongoDBSaver(SaverBase):
         _append_client_metadata(client)
         self.client = client
         self.db = client[db_name]
-        self.checkpoint_collection = self.db[names["checkpoints"]]
-        self.writes_collection = self.db[names["writes"]]
-        self.channel_values_collection = self.db[names["values"]]
+        collections = {role: self.db[name] for role, name in names.items()}
+        self.checkpoint_collection = collections["checkpoints"]
+        self.writes_collection = collections["writes"]
+        self.channel_values_collection = collections["values"]
         port = SyncPort if is_native else MockedPort
-        self._port = port(
-            self.db,
-            {
-                "checkpoints": self.checkpoint_collection,
-                "writes": self.writes_collection,
-                "values": self.channel_values_collection,
-            },
-            UNIQUE_FIELDS,
-        )
+        self._port = port(self.db, collections, UNIQUE_FIELDS)
         if create_indexes:
             self.setup()
 
