@@ -335,7 +335,7 @@ def test_all_pieces_together_are_as_large_as_a_document_may_be(
 def test_a_missing_piece_is_a_missing_value(face: Face, database: Data) -> None:
     chain = chat(face, 20)
     newest: Any = database["checkpoints"].find_one({}, sort=[("checkpoint_id", -1)])
-    lost = Found.of(newest).named()[-1]
+    lost = Found.of(newest).value_keys()[-1]
     assert lost.part
     database["checkpoint_channel_values"].delete_one(lost.query())
     with pytest.raises(MissingChannelValueError, match="messages") as caught:
@@ -419,7 +419,7 @@ def test_a_read_asks_for_no_piece_that_a_fork_wrote(face: Face, database: Data) 
     values = database["checkpoint_channel_values"]
     assert values.count_documents({"part": {"$exists": True}}) >= 20
     newest: Any = database["checkpoints"].find_one({}, sort=[("checkpoint_id", -1)])
-    named = Found.of(newest).named()
+    named = Found.of(newest).value_keys()
     assert ValueKey.of(values.find_one({"part": None}) or {}) in named
     found = [one for query in value_queries(named) for one in values.find(query)]
     assert sorted(map(ValueKey.of, found), key=str) == sorted(named, key=str)

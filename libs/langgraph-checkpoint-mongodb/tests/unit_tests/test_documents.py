@@ -64,7 +64,7 @@ def test_any_other_version_is_made_unique_by_its_checkpoint(version: object) -> 
 
 @given(versions, names)
 def test_a_key_of_its_own_names_the_checkpoint(version: object, checkpoint_id: str) -> None:
-    assert value_version(version, checkpoint_id, own=True).endswith(f"@{checkpoint_id}")
+    assert value_version(version, checkpoint_id, private=True).endswith(f"@{checkpoint_id}")
 
 
 # ------------------------------------------------------------------ manifest entries

@@ -36,7 +36,7 @@ def state(saver: MongoDBSaver, key: CheckpointKey) -> Any:
 def remove_all_but(saver: MongoDBSaver, kept: set[CheckpointKey]) -> None:
     graph = read(saver)
     gone = graph.keys() - kept
-    for value in graph.named_values(gone) - graph.named_values(kept):
+    for value in graph.referenced_values(gone) - graph.referenced_values(kept):
         saver.channel_values_collection.delete_many(value.query())
     for key in gone:
         saver.checkpoint_collection.delete_many(key.query())
@@ -169,7 +169,7 @@ def test_the_newest_are_counted_in_each_namespace() -> None:
 def test_a_value_that_checkpoints_share_is_named_once() -> None:
     saver = mongomock_saver()
     keys = build(saver, chain(("snapshot", "idle"), ("idle", "idle"), ("idle", "idle")))
-    (value,) = read(saver).named_values(keys)
+    (value,) = read(saver).referenced_values(keys)
     assert value.channel == "log"
 
 

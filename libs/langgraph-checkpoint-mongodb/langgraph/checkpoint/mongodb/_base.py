@@ -76,7 +76,7 @@ def checked_limit(limit: Any) -> int | None:
     """Check how many checkpoints a listing may answer.
 
     Raises:
-        ValueError: It is negative or not a whole number.
+        ValueError: It is negative or not an integer.
     """
     if limit is None:
         return None
@@ -132,7 +132,9 @@ def _tell_of_shared_values(client: Any, db_name: str, names: Mapping[Role, str])
             "Savers for the collections %r and %r keep their channel values in one collection, %r: "
             "whoever deletes, prunes or copies a thread id in one of them does so to the other's "
             "values. Leave channel_values_collection_name out, or give each a name of its own.",
-            *(first, names["checkpoints"], names["values"]),
+            first,
+            names["checkpoints"],
+            names["values"],
         )
 
 

@@ -86,7 +86,7 @@ class AsyncMongoDBSaver(SaverBase):
 
     Raises:
         TypeError: `client` is no `AsyncMongoClient`.
-        ValueError: `ttl` is not a positive whole number of seconds, two collections have one
+        ValueError: `ttl` is not a positive integer, two collections have one
             name, or the client does not acknowledge writes.
 
     Example:
@@ -167,7 +167,7 @@ class AsyncMongoDBSaver(SaverBase):
             The saver.
 
         Raises:
-            ValueError: `ttl` is not a positive whole number of seconds.
+            ValueError: `ttl` is not a positive integer.
         """
         async with AsyncMongoClient[Document](conn_string, driver=DRIVER_METADATA) as client:
             yield cls(
@@ -184,7 +184,7 @@ class AsyncMongoDBSaver(SaverBase):
         await self.client.close()
 
     async def setup(self) -> None:
-        """Make the indexes that are missing, and set the TTL; the first use calls it.
+        """Create the indexes that are missing, and set the TTL; the first use calls it.
 
         May be called again, and with `create_indexes=False`, too.
 
@@ -338,8 +338,8 @@ class AsyncMongoDBSaver(SaverBase):
     ) -> None:
         """Store what a task wrote, until the next checkpoint takes it over.
 
-        A write that is there already stays; errors, interrupts, resume values and
-        schedules replace.
+        A write that is stored already stays as it is. An error, an interrupt, a resume value
+        or a schedule replaces the one that the task stored before.
 
         Args:
             config: Names the checkpoint that the task belongs to.
@@ -409,7 +409,7 @@ class AsyncMongoDBSaver(SaverBase):
 
         Args:
             thread_ids: The threads.
-            strategy: `"keep_latest"`, or `"delete"` for the whole threads.
+            strategy: `"keep_latest"`, or `"delete"` to delete the threads.
             keep_last: How many of the newest checkpoints of each namespace to keep.
 
         Raises:

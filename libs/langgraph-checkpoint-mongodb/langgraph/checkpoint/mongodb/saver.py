@@ -91,7 +91,7 @@ class MongoDBSaver(SaverBase):
 
     Raises:
         TypeError: `client` is no `MongoClient`.
-        ValueError: `ttl` is not a positive whole number of seconds, two collections have one
+        ValueError: `ttl` is not a positive integer, two collections have one
             name, or the client does not acknowledge writes.
         pymongo.errors.PyMongoError: The server cannot be reached, or refuses a unique
             index.
@@ -175,7 +175,7 @@ class MongoDBSaver(SaverBase):
             The saver.
 
         Raises:
-            ValueError: `ttl` is not a positive whole number of seconds.
+            ValueError: `ttl` is not a positive integer.
             pymongo.errors.PyMongoError: The server cannot be reached.
         """
         with MongoClient[Document](conn_string, driver=DRIVER_METADATA) as client:
@@ -193,7 +193,7 @@ class MongoDBSaver(SaverBase):
         self.client.close()
 
     def setup(self) -> None:
-        """Make the indexes that are missing, and set the TTL; the constructor calls it.
+        """Create the indexes that are missing, and set the TTL; the constructor calls it.
 
         May be called again, and with `create_indexes=False`, too.
 
@@ -296,8 +296,8 @@ class MongoDBSaver(SaverBase):
     ) -> None:
         """Store what a task wrote, until the next checkpoint takes it over.
 
-        A write that is there already stays; errors, interrupts, resume values and
-        schedules replace.
+        A write that is stored already stays as it is. An error, an interrupt, a resume value
+        or a schedule replaces the one that the task stored before.
 
         Args:
             config: Names the checkpoint that the task belongs to.
@@ -367,7 +367,7 @@ class MongoDBSaver(SaverBase):
 
         Args:
             thread_ids: The threads.
-            strategy: `"keep_latest"`, or `"delete"` for the whole threads.
+            strategy: `"keep_latest"`, or `"delete"` to delete the threads.
             keep_last: How many of the newest checkpoints of each namespace to keep.
 
         Raises:

@@ -63,13 +63,13 @@ class Found:
         """The checkpoint's key."""
         return CheckpointKey.of(self.document)
 
-    def named(self) -> list[ValueKey]:
-        """The value documents that its manifest names."""
+    def value_keys(self) -> list[ValueKey]:
+        """The value documents that its manifest refers to."""
         return list(stored_value_keys(self.key, self.info.manifest))
 
     def fill(self) -> list[tuple[str, str]]:
         """Complete the pending writes; return channel and version of what was not found."""
-        named = [
+        missing = [
             (entry.channel, entry.version)
             for entry in self.info.manifest.values()
             if not all(key in self.values for key in entry.keys(self.key))
@@ -84,7 +84,7 @@ class Found:
             )
         # Before the values are looked for: those of a part that does not count may be gone.
         self.writes = counting(self.writes)
-        return named + fill_writes(self.writes, self.values)
+        return missing + fill_writes(self.writes, self.values)
 
     def learn(self, unpacked: Unpacked, values: Mapping[str, Any]) -> None:
         """Note what only the deserialized checkpoint tells.
@@ -198,11 +198,11 @@ def load_value(
 
 
 def _body(codec: Codec, document: Document) -> bytes:
-    """The bytes of a piece, without the header of one that is a whole serialization."""
+    """The bytes of a piece, without the header of one that holds a complete serialization."""
     if "part" in document:
         return codec.unseal((document["type"], document["value"]))
-    whole: bytes = document["value"]
-    return whole[header_length(whole) :]
+    complete: bytes = document["value"]
+    return complete[header_length(complete) :]
 
 
 def group_writes(documents: Iterable[Document]) -> dict[CheckpointKey, list[Document]]:

@@ -96,7 +96,7 @@ class Growth:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole serialization."""
+        """Bytes of the complete serialization."""
         return len(self.head) + sum(group.size for group in self.groups) + len(self.tail)
 
 

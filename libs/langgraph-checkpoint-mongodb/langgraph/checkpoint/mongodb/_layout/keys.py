@@ -175,10 +175,10 @@ def _clauses(keys: Iterable[ValueKey]) -> list[Document]:
             by_channel[channel].append(version)
             by_version[version].append(channel)
     if len(by_channel) <= len(by_version):
-        whole = [{"channel": one, "version": _one_of(many)} for one, many in by_channel.items()]
+        undivided = [{"channel": one, "version": _one_of(many)} for one, many in by_channel.items()]
     else:
-        whole = [{"channel": _one_of(many), "version": one} for one, many in by_version.items()]
-    return [{**clause, "part": None} for clause in whole] + [
+        undivided = [{"channel": _one_of(many), "version": one} for one, many in by_version.items()]
+    return [{**clause, "part": None} for clause in undivided] + [
         {"channel": channel, "version": version, "part": _one_of(numbers)}
         for (channel, version), numbers in parts.items()
         if numbers != [None]

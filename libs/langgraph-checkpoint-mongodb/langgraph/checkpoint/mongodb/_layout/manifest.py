@@ -93,7 +93,7 @@ class ManifestEntry:
 
 
 NO_PART = 0
-"""Among the numbers of pieces: the document without `part`, a whole serialization."""
+"""Among the numbers of pieces: the document without `part`, a complete serialization."""
 
 _ENTRY_FIELDS = tuple(field.name for field in fields(ManifestEntry))
 

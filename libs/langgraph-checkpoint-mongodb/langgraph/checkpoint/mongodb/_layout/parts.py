@@ -2,7 +2,7 @@
 
 The graph's input (`__start__`, a mapping from channel to value) and the pending Sends
 (`__pregel_tasks`, a list) gather values that people put in one by one. A large one is
-split: part 0 says how the others make up the whole, a large item is a part by itself, in
+split: part 0 says how the others are put together, a large item is a part by itself, in
 its own serialization, and small items in between are gathered.
 """
 
@@ -39,18 +39,18 @@ _SPLIT_FROM_BYTES = 1024 * 1024
 _ITEM, _GATHERED = 0, 1
 
 
-def split_parts(codec: Codec, value: Any, whole: Typed) -> list[Typed] | None:
+def split_parts(codec: Codec, value: Any, undivided: Typed) -> list[Typed] | None:
     """Serialize the value of a reserved channel in parts.
 
     Args:
         codec: The serializer.
         value: The value.
-        whole: Its serialization as a whole.
+        undivided: Its serialization in one.
 
     Returns:
         The parts in order; None for a value that is small or neither dict nor list.
     """
-    if len(whole[1]) < _SPLIT_FROM_BYTES or type(value) not in (dict, list):
+    if len(undivided[1]) < _SPLIT_FROM_BYTES or type(value) not in (dict, list):
         return None
     kind = type(value)
     pieces: list[tuple[int, Any]] = []

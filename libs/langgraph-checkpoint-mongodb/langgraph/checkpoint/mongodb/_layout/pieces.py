@@ -20,7 +20,7 @@ from langgraph.checkpoint.mongodb._layout.put_plan import PutPlan
 __all__ = ["PIECES_VERSION", "TAILS_TOTAL_BYTES", "Pieces"]
 
 PIECES_VERSION = ""
-"""The `version` of pieces where no document is whole: their numbers tell them apart."""
+"""The `version` of pieces that no complete serialization precedes: numbers tell them apart."""
 
 TAILS_TOTAL_BYTES = 16 * 1024
 """The tails of a checkpoint's growing values take at most this together."""

@@ -79,7 +79,7 @@ def plan_put(
     checkpoint: Checkpoint,
     new_versions: ChannelVersions,
     parent: CheckpointInfo,
-    own: Collection[str] = (),
+    private: Collection[str] = (),
     salt: int = 0,
 ) -> PutPlan:
     """Decide for every channel of a checkpoint where its value goes.
@@ -96,10 +96,10 @@ def plan_put(
         checkpoint: The checkpoint with its channel values.
         new_versions: The channels that this step wrote, with their versions.
         parent: What the parent holds.
-        own: Channels whose values must have keys of this checkpoint alone.
+        private: Channels whose values must have keys that no other checkpoint has.
         salt: How often pieces got numbers that others have: they get other ones then.
     """
-    return _Planner(codec, checkpoint, new_versions, parent, own, salt).plan()
+    return _Planner(codec, checkpoint, new_versions, parent, private, salt).plan()
 
 
 class _Planner:
@@ -111,12 +111,12 @@ class _Planner:
         checkpoint: Checkpoint,
         new_versions: ChannelVersions,
         parent: CheckpointInfo,
-        own: Collection[str] = (),
+        private: Collection[str] = (),
         salt: int = 0,
     ) -> None:
         self._codec, self._checkpoint = codec, checkpoint
         self._new_versions, self._parent = new_versions, parent
-        self._own = own
+        self._private = private
         self._versions = checkpoint.get("channel_versions") or {}
         self._values = values_by_channel(checkpoint)
         self._cuts = codec.may_be_cut()
@@ -386,8 +386,8 @@ class _Planner:
         version, text = self._versions.get(channel), self._text(channel)
         # A value that this step did not write has been stored before, perhaps, under the
         # shared key, for checkpoints that are just being removed.
-        own = channel in self._own or channel not in self._new_versions
-        key = value_version(version, self._checkpoint["id"], own=own)
+        private = channel in self._private or channel not in self._new_versions
+        key = value_version(version, self._checkpoint["id"], private=private)
         return ManifestEntry(channel, key, 0, channel_version=None if key == text else text)
 
 

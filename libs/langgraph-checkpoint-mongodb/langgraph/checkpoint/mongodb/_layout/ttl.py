@@ -35,7 +35,7 @@ def checked_ttl(ttl: Any) -> int | None:
         The same.
 
     Raises:
-        ValueError: It is not a whole number of seconds from 1 to `MAX_TTL`.
+        ValueError: It is not an integer from 1 to `MAX_TTL`.
     """
     if ttl is None:
         return None

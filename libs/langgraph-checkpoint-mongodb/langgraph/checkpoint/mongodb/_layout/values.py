@@ -39,19 +39,19 @@ def values_by_channel(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
     return values if isinstance(values, Mapping) else {}
 
 
-def value_version(version: object, checkpoint_id: str, *, own: bool = False) -> str:
+def value_version(version: object, checkpoint_id: str, *, private: bool = False) -> str:
     """The `version` under which a channel value is stored.
 
     Args:
         version: The channel's version; None for a channel that has none.
         checkpoint_id: The checkpoint that writes the value.
-        own: Make the key this checkpoint's own even if the version is unique.
+        private: Whether no other checkpoint may have the key, even if the version is unique.
 
     Returns:
         The version itself when it is unique, else the version and the checkpoint:
         two forks that count to the same number must not meet on one key.
     """
-    if not own and isinstance(version, str) and _UNIQUE_VERSION.fullmatch(version):
+    if not private and isinstance(version, str) and _UNIQUE_VERSION.fullmatch(version):
         return version
     return f"{version_text(version)}@{checkpoint_id}"
 

@@ -3,7 +3,7 @@
 LangGraph takes a task that has pending writes for finished. What it wrote is one document
 for each write, which may go in several messages, so a crash can leave a part of it. Each
 document of several therefore tells how many there are and which attempt stored it, and
-only an attempt that is there whole counts.
+only a complete attempt counts.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document, V
 from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 
 __all__ = [
+    "complete_attempts",
     "counting",
     "load_writes",
     "pending_writes",
     "refer",
     "referred",
-    "whole_attempts",
     "write_documents",
     "write_order",
 ]
@@ -67,11 +67,11 @@ def write_documents(
 
 
 def refer(document: Document, entry: ManifestEntry) -> None:
-    """Let a pending write name the stored bytes of its value instead of holding them.
+    """Let a pending write refer to the stored bytes of its value instead of holding them.
 
     Args:
         document: The pending write.
-        entry: An item of the input that its checkpoint's manifest names: it stays as long
+        entry: An item of the input that its checkpoint's manifest refers to: it stays as long
             as that checkpoint, and so as long as the write.
     """
     (key,) = entry.keys(CheckpointKey(document["thread_id"], document["checkpoint_ns"], ""))
@@ -115,7 +115,7 @@ def counting(documents: Iterable[Document], *, filtered: bool = False) -> list[D
     Returns:
         The documents in `(task_path, task_id, idx)` order: special ones, which replace each
         other, and of each task the writes of one attempt. Where the unique index is missing
-        there may be several whole ones; the first counts.
+        there may be several complete ones; the first counts.
     """
     tasks: defaultdict[tuple[str, str], list[Document]] = defaultdict(list)
     kept: list[Document] = []
@@ -125,14 +125,14 @@ def counting(documents: Iterable[Document], *, filtered: bool = False) -> list[D
         else:
             tasks[write_order(document)[:2]].append(document)
     for of_task in tasks.values():
-        whole = [of_task] if filtered else whole_attempts(of_task)
-        kept += whole[0] if whole else []
+        complete = [of_task] if filtered else complete_attempts(of_task)
+        kept += complete[0] if complete else []
     once = {write_order(document): document for document in reversed(kept)}
     return sorted(once.values(), key=write_order)
 
 
-def whole_attempts(documents: Iterable[Document]) -> list[list[Document]]:
-    """The attempts to store what one task wrote that are there whole, the first one first.
+def complete_attempts(documents: Iterable[Document]) -> list[list[Document]]:
+    """The complete attempts to store what one task wrote, the first one first.
 
     Args:
         documents: The task's documents that have no negative `idx`.

@@ -50,7 +50,7 @@ class Ancestry:
 
     @classmethod
     async def read(cls, context: Context, thread_id: str) -> Ancestry:
-        """Read the graph of a thread from the primary.
+        """Read the ancestry of a thread from the primary.
 
         Raises:
             UnknownLayoutError: A newer release wrote to it; nothing has been marked yet.
@@ -135,8 +135,8 @@ class Ancestry:
                 found.add(key)
         return found
 
-    def named_values(self, keys: Iterable[CheckpointKey]) -> set[ValueKey]:
-        """The value documents that checkpoints name."""
+    def referenced_values(self, keys: Iterable[CheckpointKey]) -> set[ValueKey]:
+        """The value documents that checkpoints refer to."""
         return {value for key in keys for value in stored_value_keys(key, self._manifest(key))}
 
     def _manifest(self, key: CheckpointKey) -> Mapping[str, ManifestEntry]:

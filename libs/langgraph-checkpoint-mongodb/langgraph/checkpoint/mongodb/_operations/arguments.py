@@ -124,7 +124,7 @@ class ListQuery:
             branches.append({**same, name: {operator: position[name]}})
             same[name] = position[name]
         if not branches:
-            # One checkpoint was asked for by its whole key, and it has been read.
+            # One checkpoint was asked for by its complete key, and it has been read.
             return {**self.query, "checkpoint_id": {"$in": []}}
         # What a branch says of a field narrows what the query said of it.
         return any_of([{**self.query, **branch} for branch in branches])

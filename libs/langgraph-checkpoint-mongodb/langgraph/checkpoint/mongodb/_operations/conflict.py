@@ -49,8 +49,8 @@ async def parent_again(
     if not parent or (rebuilt and not await _is_unbroken(context, key, fields, rebuilt)):
         return CheckpointInfo.absent(layout_of(fields))
     query = {**key.namespace(), "checkpoint_id": parent_id, **VISIBLE}
-    whole = await context.io.find("checkpoints", query, ALL_FIELDS, limit=1, primary=True)
-    return await learn(context, whole[0]) if whole else CheckpointInfo.absent(layout_of(fields))
+    found = await context.io.find("checkpoints", query, ALL_FIELDS, limit=1, primary=True)
+    return await learn(context, found[0]) if found else CheckpointInfo.absent(layout_of(fields))
 
 
 async def _is_unbroken(
@@ -71,7 +71,7 @@ async def _is_unbroken(
 async def give_up(
     context: Context, key: CheckpointKey, created: bool, lost: Mapping[str, str]
 ) -> None:
-    """Leave nothing of a checkpoint that cannot be stored whole, and say so."""
+    """Delete what was stored of a checkpoint that cannot be stored completely, and raise."""
     if created:
         await context.io.delete("checkpoints", key.query())
     raise MissingChannelValueError(*key, sorted(lost.items()), "deleted while written")

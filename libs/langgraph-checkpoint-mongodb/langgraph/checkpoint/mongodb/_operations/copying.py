@@ -53,14 +53,14 @@ async def copy_thread(context: Context, source: str, target: str) -> None:
     checked(target, "target_thread_id")
     if source == target:
         raise ValueError(f"Cannot copy thread {source!r} onto itself.")
-    graph = await Ancestry.read(context, source)
-    if not graph.keys():
+    ancestry = await Ancestry.read(context, source)
+    if not ancestry.keys():
         raise ValueError(f"Cannot copy thread {source!r}: it has no checkpoints.")
     copies: list[tuple[Role, list[Document]]] = [
         ("values", [{"thread_id": source, "channel": {"$ne": COPY_CHANNEL}}]),
         ("writes", [{"thread_id": source}]),
         # Exactly those that were there before their values were copied.
-        ("checkpoints", checkpoint_queries(graph.keys() - graph.unproven())),
+        ("checkpoints", checkpoint_queries(ancestry.keys() - ancestry.unproven())),
     ]
     at = await context.io.now()
     changes = {role: _changes(context, role, target, at) for role, _ in copies}
@@ -70,7 +70,7 @@ async def copy_thread(context: Context, source: str, target: str) -> None:
     token = object_id(at)
     try:
         again = await _claim(context, source, target, token)
-        await _clear(context, graph if again else None, target, token)
+        await _clear(context, ancestry if again else None, target, token)
         for role, queries in copies:
             for query in queries:
                 await _copy(context, role, query, changes[role])
@@ -79,7 +79,7 @@ async def copy_thread(context: Context, source: str, target: str) -> None:
         # The next copy of this process need not wait. One of another waits for an hour.
         context.memory.failed_copies.add(token)
         raise
-    logger.debug("Copied %d checkpoints of thread %r to %r.", len(graph.keys()), source, target)
+    logger.debug("Copied %d checkpoints of thread %r to %r.", len(ancestry.keys()), source, target)
 
 
 def _marker_query(target: str) -> Document:
@@ -111,18 +111,18 @@ async def _claim(context: Context, source: str, target: str, token: ObjectId) ->
     )
 
 
-async def _clear(context: Context, graph: Ancestry | None, target: str, token: ObjectId) -> None:
+async def _clear(context: Context, ancestry: Ancestry | None, target: str, token: ObjectId) -> None:
     """Remove what a copy has left that failed half way; refuse a target with anything else.
 
     Args:
         context: What the call works with.
-        graph: The source, of which another copy may have left a part; None if none did.
+        ancestry: The source, of which another copy may have left a part; None if none did.
         target: The target.
         token: The claim on it.
     """
     found = await context.io.find("checkpoints", {"thread_id": target}, KEY_FIELDS, primary=True)
     keys = set(map(CheckpointKey.of, found))
-    copied = graph.keys() if graph else set()
+    copied = ancestry.keys() if ancestry else set()
     if not {key.checkpoint_id for key in keys} <= {key.checkpoint_id for key in copied}:
         await context.io.delete("values", {**_marker_query(target), "claim": token})
         raise ValueError(

@@ -63,7 +63,7 @@ async def complete(
         MissingChannelValueError: A checkpoint that is still there lacks a value.
     """
     known = known or {}
-    wanted = {key for one in found for key in one.named()}
+    wanted = {key for one in found for key in one.value_keys()}
     reading = read_values(context, wanted - known.keys())
     if writes is not None:
         values = await reading
@@ -76,11 +76,11 @@ async def complete(
         one.writes = writes.get(one.key, [])
     if not check:
         return list(found)
-    return [whole for one in found if (whole := await fill(context, one))]
+    return [filled for one in found if (filled := await fill(context, one))]
 
 
 async def fill(context: Context, found: Found) -> Found | None:
-    """Make sure that a checkpoint is there whole; None when it was removed meanwhile.
+    """Make sure that everything of a checkpoint was read; None when it was removed meanwhile.
 
     Raises:
         MissingChannelValueError: It is still there, but lacks a value.
@@ -91,14 +91,14 @@ async def fill(context: Context, found: Found) -> Found | None:
 async def _look_again(context: Context, found: Found) -> Found | None:
     """Read a checkpoint that lacked a value once more, from the primary.
 
-    It may have been hidden meanwhile: then it is as whole as before.
+    It may have been retained meanwhile: then it is as complete as before.
     """
     query = {**found.key.query(), **PROVEN}
     documents = await context.io.find("checkpoints", query, ALL_FIELDS, limit=1, primary=True)
     if not documents:
         return None
     again = Found.of(documents[0])
-    again.values = await read_values(context, again.named(), primary=True)
+    again.values = await read_values(context, again.value_keys(), primary=True)
     again.writes = found.writes
     if missing := again.fill():
         raise MissingChannelValueError(*again.key, missing)

@@ -88,12 +88,12 @@ async def get_delta_channel_history(
     context.memory.met(key._replace(checkpoint_id=parent_id_of(target) or ""))
     await walk.follow(target)
     await walk.check_unbroken()
-    await walk.read_named_seeds()
+    await walk.read_referenced_seeds()
     writes = await _writes(context, walk.path, channels, chain)
     if walk.path and not await context.io.find(
         "checkpoints", CheckpointKey.of(target).query(), KEY_FIELDS, limit=1, primary=True
     ):
-        # Checkpoints are deleted first: what was read while it was there is whole.
+        # Checkpoints are deleted first: what was read while it was there is complete.
         raise _removed(CheckpointKey.of(target), channels)
     return {channel: await walk.entry(channel, writes) for channel in channels}
 
@@ -123,7 +123,7 @@ class AncestorPages:
         self._context, self._namespace = context, namespace
         self.known: dict[str, Document] = {one["checkpoint_id"]: one for one in read}
         self._oldest: str | None = None
-        self._whole: dict[str, Document] = {}
+        self._fetched: dict[str, Document] = {}
         self._fetching = 1
 
     async def start(self, checkpoint_id: str | None, steps: int | None) -> Document | None:
@@ -165,7 +165,9 @@ class AncestorPages:
 
     async def _page(self, bound: Document, most: int) -> list[Document]:
         page = await self._context.io.find(
-            *("checkpoints", {**self._namespace, **bound}, WALK_FIELDS),
+            "checkpoints",
+            {**self._namespace, **bound},
+            WALK_FIELDS,
             sort=[("checkpoint_id", -1)],
             limit=most,
             primary=True,
@@ -180,7 +182,7 @@ class AncestorPages:
     async def values(
         self, document: Document, channels: Sequence[str], unpacked: Unpacked | None
     ) -> Mapping[str, Any]:
-        """Those values of channels that no document of their own holds whole.
+        """Those values of channels that lie in this document, or end in it.
 
         Args:
             document: The checkpoint, without state.
@@ -209,9 +211,9 @@ class AncestorPages:
     async def unpacked(self, document: Document) -> Unpacked | None:
         """A checkpoint with the channel values of its own document; None when it is gone."""
         checkpoint_id = document["checkpoint_id"]
-        if checkpoint_id not in self._whole:
+        if checkpoint_id not in self._fetched:
             await self._fetch(document)
-        found = self._whole.pop(checkpoint_id, None)
+        found = self._fetched.pop(checkpoint_id, None)
         if found is None:
             return None
         size = len(found["checkpoint"])
@@ -233,12 +235,14 @@ class AncestorPages:
             ids.append(ancestor["checkpoint_id"])
             ancestor = self.known.get(parent_id_of(ancestor) or "")
         fetched = await self._context.io.find(
-            *("checkpoints", {**self._namespace, "checkpoint_id": {"$in": ids}}, ALL_FIELDS),
+            "checkpoints",
+            {**self._namespace, "checkpoint_id": {"$in": ids}},
+            ALL_FIELDS,
             sort=[("checkpoint_id", -1)],
             limit=len(ids),
             primary=True,
         )
-        self._whole = {one["checkpoint_id"]: one for one in fetched}
+        self._fetched = {one["checkpoint_id"]: one for one in fetched}
 
 
 class Walk:
@@ -259,7 +263,7 @@ class Walk:
         self._remaining = list(dict.fromkeys(channels))
         self._ends: dict[str, int] = {}
         self._oldest: Document = {}
-        self._named: dict[str, tuple[CheckpointKey, ManifestEntry]] = {}
+        self._referenced: dict[str, tuple[CheckpointKey, ManifestEntry]] = {}
         self._seeds: dict[str, Any] = {}
 
     async def follow(self, target: Document) -> None:
@@ -300,13 +304,13 @@ class Walk:
             )
 
     def _visit(self, document: Document) -> list[str]:
-        """Take the seeds that a manifest names; return the channels that may be inline."""
+        """Take the seeds that a manifest refers to; return the channels that may be inline."""
         layout_of(document)  # Refuses one of the future.
         key = CheckpointKey.of(document)
         self.path.append(key)
         # What is in pieces ends in the checkpoint's own document.
         for entry in list(entries_of(document, self._remaining, in_pieces=False)):
-            self._named[entry.channel] = (key, entry)
+            self._referenced[entry.channel] = (key, entry)
             self._end(entry.channel)
         # What is rebuilt from further up is not stored here.
         rebuilt = delta_channels(document)
@@ -324,13 +328,13 @@ class Walk:
         self._remaining.remove(channel)
         self._ends[channel] = len(self.path)
 
-    async def read_named_seeds(self) -> None:
+    async def read_referenced_seeds(self) -> None:
         """Read the seeds that are documents of their own."""
-        wanted = {one for key, entry in self._named.values() for one in entry.keys(key)}
+        wanted = {one for key, entry in self._referenced.values() for one in entry.keys(key)}
         stored = await read_values(self._context, wanted)
         if lost := wanted - stored.keys():
             stored |= await read_values(self._context, lost, primary=True)
-        for channel, (key, entry) in self._named.items():
+        for channel, (key, entry) in self._referenced.items():
             check_found(key, {channel: entry}, stored)
             self._seeds[channel] = await self._context.io.offload(
                 entry.size, load_value, self._context.codec, entry, key, stored

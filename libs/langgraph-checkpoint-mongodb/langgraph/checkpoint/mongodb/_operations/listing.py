@@ -1,4 +1,4 @@
-"""list: checkpoints page by page, each whole, no more held at a time than a bound allows.
+"""list: checkpoints page by page, each complete, no more held at a time than a bound allows.
 
 Nothing stays open on the server between two pages. One checkpoint that cannot be read does
 not hide the others: what comes before one that lacks a value is listed, and then the error;
@@ -136,12 +136,12 @@ class Listing:
         await complete(self.context, affordable, self._known, writes, check=False)
         for one in affordable:
             try:
-                whole = await fill(self.context, one)
+                filled = await fill(self.context, one)
             except MissingChannelValueError as error:
                 self._damaged = error
                 break
-            if whole:
-                rows.append(whole)
+            if filled:
+                rows.append(filled)
         self._known = rows[-1].values if rows else {}
         return rows
 
@@ -155,10 +155,10 @@ class Listing:
         )
         if not all_of_them:
             last = _writes_order(CheckpointKey.of(documents[-1]))
-            whole = found[: _count_until(found, last)]
-            if not whole:
+            complete = found[: _count_until(found, last)]
+            if not complete:
                 return await read_writes(self.context, [found[0].key]), found[:1]
-            found = whole
+            found = complete
         return group_writes(documents), found
 
 

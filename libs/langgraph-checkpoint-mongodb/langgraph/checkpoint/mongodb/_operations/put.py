@@ -68,7 +68,7 @@ async def put(
     await renew(context, callers)
     if rebuilt and parent_id and not parent.exists:
         await give_up(context, key, False, rebuilt)
-    # What is no mapping by channel cannot be divided: it is taken whole.
+    # What is no mapping by channel cannot be divided.
     if parent.layout.divides and isinstance(checkpoint.get("channel_values", {}), Mapping):
         split = SplitPut(context, key, checkpoint, rebuilt, fields, new_versions, began)
         with (

@@ -74,19 +74,19 @@ class SplitPut:
         self.rebuilt = rebuilt
 
     async def store(self, parent: CheckpointInfo, in_flight: InputInFlight | None) -> None:
-        """Write the checkpoint; again, on its own, if its parent was removed meanwhile.
+        """Write the checkpoint; again, with private keys, if its parent was removed meanwhile.
 
         Args:
             parent: What is known of the parent.
             in_flight: What pending writes of this process may wait for, None if they need not.
         """
-        own: set[str] = set()
+        private: set[str] = set()
         created, salt = False, 0
         for attempt in range(ATTEMPTS):
             is_last = attempt + 1 == ATTEMPTS
             if self.fields["parent_checkpoint_id"] and not parent.exists:
                 self.fields[REKEYED] = ObjectId()
-            plan = await self._plan(parent, own, salt)
+            plan = await self._plan(parent, private, salt)
             if in_flight is not None:
                 in_flight.decide(plan.digests)
             stamp = self._value_stamp()
@@ -105,7 +105,7 @@ class SplitPut:
                 return
             parent = await self._parent_again(plan, parent, created=created, is_last=is_last)
             if not parent.exists:
-                own |= {entry.channel for entry in plan.carried}
+                private |= {entry.channel for entry in plan.carried}
 
     async def _parent_again(
         self, plan: PutPlan, before: CheckpointInfo, *, created: bool, is_last: bool
@@ -147,23 +147,25 @@ class SplitPut:
         )
         self.context.memory.remember(self.key, info)
 
-    async def _plan(self, parent: CheckpointInfo, own: Collection[str], salt: int) -> PutPlan:
-        plan = await self._planned(parent, own, salt)
+    async def _plan(self, parent: CheckpointInfo, private: Collection[str], salt: int) -> PutPlan:
+        plan = await self._plan_once(parent, private, salt)
         if plan.unknown:
             # A graph that does not know a channel goes on with a thread that holds its value.
             kept = await self._read_of_parent(plan.unknown)
             parent = replace(parent, kept={**parent.kept, **kept})
-            plan = await self._planned(parent, own, salt)
+            plan = await self._plan_once(parent, private, salt)
         if plan.unknown:
             await self._lost(plan.unknown)
         return plan
 
-    async def _planned(self, parent: CheckpointInfo, own: Collection[str], salt: int) -> PutPlan:
+    async def _plan_once(
+        self, parent: CheckpointInfo, private: Collection[str], salt: int
+    ) -> PutPlan:
         codec, checkpoint = self.context.codec, self.checkpoint
 
         @explained(codec, self.values.items(), self.key.thread_id)
         def plan() -> PutPlan:
-            plan = plan_put(codec, checkpoint, self.new_versions, parent, own, salt)
+            plan = plan_put(codec, checkpoint, self.new_versions, parent, private, salt)
             manifest = plan.manifest().values()
             self.fields |= SPLIT.fields(
                 codec, checkpoint, manifest, plan.inline, plan.growths, plan.bundle

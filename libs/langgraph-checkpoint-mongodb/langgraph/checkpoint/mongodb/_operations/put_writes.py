@@ -1,4 +1,4 @@
-"""put_writes: what a task wrote is stored whole, or counts for nothing."""
+"""put_writes: what a task wrote is stored completely, or does not count."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from langgraph.checkpoint.mongodb._layout.keys import WRITE_KEY, CheckpointKey, 
 from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 from langgraph.checkpoint.mongodb._layout.parts import LARGE_ITEM_BYTES, digest
 from langgraph.checkpoint.mongodb._layout.writes import (
+    complete_attempts,
     refer,
-    whole_attempts,
     write_documents,
     write_order,
 )
@@ -52,7 +52,12 @@ async def put_writes(
         documents = await context.io.offload(
             lambda: estimate_size(*(value for _, value in writes), enough=OFFLOAD_ENOUGH),
             write_documents,
-            *(context.codec, key, writes, task_id, task_path, stamp),
+            context.codec,
+            key,
+            writes,
+            task_id,
+            task_path,
+            stamp,
         )
     for document in documents:
         await check_payload(context, document, lambda: f"the pending write of task {task_id!r}")
@@ -71,9 +76,9 @@ async def put_writes(
 async def _settle(context: Context, documents: Sequence[Document]) -> None:
     """Let one attempt count, after others stored writes of the same task.
 
-    One that is there whole stays as it is: the task ran before. What is left of one that was
-    cut off goes, and the writes are stored anew. Of two that are at it at the same moment the
-    later one goes on, by the order of their tokens, unless the other is there whole by then.
+    A complete attempt stays as it is: the task ran before. The rest of one that was interrupted
+    is deleted, and the writes are stored anew. Of two attempts at the same moment the one with
+    the greater token goes on, unless the other is complete by then.
 
     Raises:
         DuplicateKeyError: Others stored writes of this task again and again meanwhile.
@@ -82,15 +87,15 @@ async def _settle(context: Context, documents: Sequence[Document]) -> None:
     task = {**{name: documents[0][name] for name in WRITE_KEY if name != "idx"}, "idx": {"$gte": 0}}
     for _ in range(_ATTEMPTS):
         found = await context.io.find("writes", task, _ATTEMPT_FIELDS, primary=True)
-        whole = whole_attempts(found)
-        if whole:
-            if ours is not None and whole[0][0].get("attempt") != ours:
+        complete = complete_attempts(found)
+        if complete:
+            if ours is not None and complete[0][0].get("attempt") != ours:
                 await context.io.delete("writes", {**task, "attempt": ours})
             return
         others = {one["attempt"] for one in found} - {ours}
         if ours is not None and any(other > ours for other in others):
             ours = _after(max(others))
-        # All that was there are parts: a write without a token would be whole.
+        # All that was found is incomplete: a write without a token would be complete.
         parts = sorted({one["attempt"] for one in found})
         await context.io.delete("writes", {**task, "attempt": {"$in": parts}})
         fresh = [_stored_again(document, ours) for document in documents]
@@ -116,7 +121,7 @@ def _stored_again(document: Document, attempt: ObjectId | None) -> Document:
 async def _refer_to_input(
     context: Context, key: CheckpointKey, documents: Sequence[Document]
 ) -> None:
-    """Let large writes name the items of the graph's input that are the same bytes."""
+    """Let large writes refer to the items of the graph's input that are the same bytes."""
     large = [document for document in documents if len(document["value"]) > LARGE_ITEM_BYTES]
     if not large:
         return

@@ -1,6 +1,6 @@
 """get_tuple: the checkpoint, exactly the values that it names, its writes.
 
-A checkpoint is read whole or not at all.
+A checkpoint is read completely or not at all.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ async def get_tuple(context: Context, config: RunnableConfig) -> CheckpointTuple
         document, writes = first
         found = Found.of(document)
         joined = None if writes is None else {found.key: writes}
-        if whole := await complete(context, [found], writes=joined):
-            read = await decode(context, whole[0])
-            _note(context, whole[0], read)
+        if filled := await complete(context, [found], writes=joined):
+            read = await decode(context, filled[0])
+            _note(context, filled[0], read)
             return read
         if checkpoint_id is not None:
             break
@@ -138,7 +138,7 @@ async def _newest(
 
 
 async def decode(context: Context, found: Found) -> CheckpointTuple:
-    """Deserialize a checkpoint that was read whole."""
+    """Deserialize a checkpoint of which everything was read."""
     read = await context.io.offload(found.size, found.to_tuple, context.codec)
     if not layout_of(found.document).divides and read.parent_config:
         await _move_old_sends(context, found, read.checkpoint)

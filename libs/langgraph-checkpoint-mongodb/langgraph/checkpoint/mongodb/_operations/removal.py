@@ -60,7 +60,10 @@ async def delete_thread(context: Context, thread_id: str) -> None:
         values = await context.io.delete("values", query)
         logger.debug(
             "Thread %r: deleted %d checkpoints, %d pending writes, %d channel values.",
-            *(thread_id, checkpoints, writes, values),
+            thread_id,
+            checkpoints,
+            writes,
+            values,
         )
         if not checkpoints + writes + values:
             break
@@ -92,7 +95,7 @@ async def prune(context: Context, thread_ids: Sequence[str], strategy: str, keep
         for thread_id in ids:
             await delete_thread(context, thread_id)
         return
-    newest = dict.fromkeys(ids, lambda graph: graph.keys() - graph.to_keep(keep_last))
+    newest = dict.fromkeys(ids, lambda ancestry: ancestry.keys() - ancestry.to_keep(keep_last))
     await _remove_from(context, newest)
 
 
@@ -126,7 +129,7 @@ async def _remove_from(
 
 def _only(keys: set[CheckpointKey]) -> Callable[[Ancestry], set[CheckpointKey]]:
     # What subgraphs did for them goes, too, though another run resumed it.
-    return lambda graph: graph.with_calls(graph.keys() & keys)
+    return lambda ancestry: ancestry.with_calls(ancestry.keys() & keys)
 
 
 async def _of_runs(context: Context, run_ids: Sequence[str]) -> set[CheckpointKey]:
@@ -155,16 +158,16 @@ async def _remove(
 
     Those from which a delta channel of others is rebuilt are only hidden from readers.
     """
-    graph = await Ancestry.read(context, thread_id)
-    chosen, unproven = choose(graph), graph.unproven()
+    ancestry = await Ancestry.read(context, thread_id)
+    chosen, unproven = choose(ancestry), ancestry.unproven()
     for _ in range(_PASSES):
-        graph, contested = await _remove_once(context, graph, chosen)
+        ancestry, contested = await _remove_once(context, ancestry, chosen)
         if not contested:
             break
         chosen -= unproven  # One that is contested was not left by a crash.
     else:
         logger.debug("Thread %r: its old checkpoints are built on all the time.", thread_id)
-    await _collect_garbage(context, graph)
+    await _collect_garbage(context, ancestry)
 
 
 async def _remove_once(
@@ -198,19 +201,35 @@ async def _remove_once(
         # Some may have been gone before, removed by another.
         contested = not gone.isdisjoint(after.keys())
         gone -= after.keys()
-    # A put that was suspended writes its unproven checkpoint anew, with the same values: what is
-    # of such a one is left to the collection of garbage, which puts notice.
-    seen = gone - before.unproven()
-    named = before.named_values(seen)
-    still_named = after.named_values(after.keys() - gone)
-    writes = await _delete(context, "writes", checkpoint_queries(seen))
-    values = await _delete(context, "values", value_queries(named - still_named))
+    writes, values = await _delete_contents(context, before, after, gone)
     logger.debug(
         "Thread %r: removed %d of %d checkpoints, %d pending writes, %d channel values; "
         "%d checkpoints are kept for delta channels alone.",
-        *(before.thread_id, checkpoints, len(before.keys()), writes, values, len(retained)),
+        before.thread_id,
+        checkpoints,
+        len(before.keys()),
+        writes,
+        values,
+        len(retained),
     )
     return after.without(gone), contested
+
+
+async def _delete_contents(
+    context: Context, before: Ancestry, after: Ancestry, gone: set[CheckpointKey]
+) -> tuple[int, int]:
+    """Delete the pending writes of checkpoints that are gone, and the values that only they need.
+
+    Returns:
+        How many of each were deleted.
+    """
+    # A put that was suspended stores its unproven checkpoint again, with the same values. So what
+    # such a checkpoint has is left to the collection of garbage, which puts notice.
+    seen = gone - before.unproven()
+    needed = after.referenced_values(after.keys() - gone)
+    writes = await _delete(context, "writes", checkpoint_queries(seen))
+    values = value_queries(before.referenced_values(seen) - needed)
+    return writes, await _delete(context, "values", values)
 
 
 def _identifiers(values: Sequence[str], name: str) -> list[str]:
@@ -233,22 +252,22 @@ async def _delete(
     return sum([await context.io.delete(role, {**query, **narrowed}) for query in queries])
 
 
-async def _collect_garbage(context: Context, graph: Ancestry) -> None:
+async def _collect_garbage(context: Context, ancestry: Ancestry) -> None:
     """Delete values and writes that no checkpoint has named for a long time.
 
     Young ones may be about to be named: a put writes them before its checkpoint.
 
     Args:
         context: What the call works with.
-        graph: The thread as it was read just before.
+        ancestry: The thread as it was read just before.
     """
-    found = await _distinct(context, "values", graph.thread_id, VALUE_KEY)
-    values = {ValueKey.of(one) for one in found} - graph.named_values(graph.keys())
+    found = await _distinct(context, "values", ancestry.thread_id, VALUE_KEY)
+    values = {ValueKey.of(one) for one in found} - ancestry.referenced_values(ancestry.keys())
     if any(key.channel == COPY_CHANNEL for key in values):
         values = set()  # A copy names them at its end, or is to be repeated.
-    found = await _distinct(context, "writes", graph.thread_id, CheckpointKey._fields)
-    writes = {CheckpointKey.of(one) for one in found} - graph.keys()
-    old: Document = {"_id": {"$lt": graph.long_ago}}
+    found = await _distinct(context, "writes", ancestry.thread_id, CheckpointKey._fields)
+    writes = {CheckpointKey.of(one) for one in found} - ancestry.keys()
+    old: Document = {"_id": {"$lt": ancestry.long_ago}}
     unnamed = {
         ValueKey.of(one)
         for one in await _those(context, "values", value_queries(values), old, VALUE_KEY)
@@ -260,7 +279,7 @@ async def _collect_garbage(context: Context, graph: Ancestry) -> None:
         )
     }
     if unnamed or orphans:
-        await _sweep(context, graph.thread_id, unnamed, orphans, old)
+        await _sweep(context, ancestry.thread_id, unnamed, orphans, old)
 
 
 async def _those(
@@ -299,14 +318,16 @@ async def _sweep(
         changed: Document = {"$set": {REKEYED: token}}
         await context.io.update_many("checkpoints", {"thread_id": thread_id}, changed)
     after = await Ancestry.read(context, thread_id)
-    named = after.named_values(after.keys())
+    named = after.referenced_values(after.keys())
     for query in value_queries(unnamed & named):
         await context.io.update_many("values", query, {"$unset": {DOOMED: ""}})
     values = await _delete(context, "values", value_queries(unnamed - named), {DOOMED: token})
     writes = await _delete(context, "writes", checkpoint_queries(orphans - after.keys()), old)
     logger.debug(
         "Thread %r: deleted %d channel values and %d pending writes that a crash left.",
-        *(thread_id, values, writes),
+        thread_id,
+        values,
+        writes,
     )
 
 

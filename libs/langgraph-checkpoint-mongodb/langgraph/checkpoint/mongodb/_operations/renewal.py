@@ -52,12 +52,12 @@ async def renew(context: Context, keys: Iterable[CheckpointKey]) -> None:
         return
     at = await context.io.now()
     (thread_id,) = {key.thread_id for key in due}
-    graph = await Ancestry.read(context, thread_id)
-    needed = graph.with_called(due & graph.keys())
-    needed |= await graph.ancestors_of(needed)
+    ancestry = await Ancestry.read(context, thread_id)
+    needed = ancestry.with_called(due & ancestry.keys())
+    needed |= await ancestry.ancestors_of(needed)
     queries: list[tuple[Role, list[Document]]] = [
         # No value may expire before a checkpoint that names it.
-        ("values", value_queries(graph.named_values(needed))),
+        ("values", value_queries(ancestry.referenced_values(needed))),
         ("writes", checkpoint_queries(needed)),
         ("checkpoints", checkpoint_queries(needed)),
     ]

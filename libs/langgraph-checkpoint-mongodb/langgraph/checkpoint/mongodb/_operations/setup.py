@@ -75,7 +75,9 @@ async def _do_without(io: Port, role: Role, index: Index, error: OperationFailur
             "%r, which is not unique (the JavaScript saver makes such a one). What is written "
             "again, or by two processes at once, may be stored twice. To repair, drop that "
             "index and construct the saver again.",
-            *(where, keys, in_the_way[0]),
+            where,
+            keys,
+            in_the_way[0],
         )
         return
     error.add_note(
@@ -130,7 +132,12 @@ async def _replace_ttl_without_right(
             logger.warning(
                 "%s: the TTL stays at %s seconds: this user may neither change the index %r "
                 "(%s) nor drop it (%s). Let another user run collMod, or drop it and create %s.",
-                *(io.name(role), found[1], name, _words(error), _words(other), index),
+                io.name(role),
+                found[1],
+                name,
+                _words(error),
+                _words(other),
+                index,
             )
             return
         other.add_note(
