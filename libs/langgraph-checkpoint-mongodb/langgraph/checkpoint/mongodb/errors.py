@@ -172,7 +172,7 @@ class OldMetadataError(MongoDBSaverError):
 
 
 class DamagedCheckpointError(MongoDBSaverError):
-    """A checkpoint document says something of its values that cannot be.
+    """The manifest of a checkpoint document is not one that this library writes.
 
     Attributes:
         checkpoint_id: The checkpoint, empty where it is not known.

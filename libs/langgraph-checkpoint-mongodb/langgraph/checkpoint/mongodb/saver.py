@@ -199,7 +199,7 @@ class MongoDBSaver(SaverBase):
 
         Raises:
             pymongo.errors.OperationFailure: The server refuses a unique index; a note on
-                the error says which and what to do.
+                the error tells which, and what to do.
         """
         run(setup.setup(self._port, self.ttl))
 
@@ -340,7 +340,7 @@ class MongoDBSaver(SaverBase):
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread, all its namespaces and its history, on the server.
 
-        A copy that failed half way can be repeated. A TTL starts anew.
+        A copy that failed can be repeated. A TTL begins again for the copy.
 
         Args:
             source_thread_id: The thread to copy.

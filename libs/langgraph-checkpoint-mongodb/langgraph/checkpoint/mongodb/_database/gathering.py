@@ -40,7 +40,7 @@ __all__ = ["Gathering", "get_timeout"]
 
 _Sent = TypeVar("_Sent")
 
-# What has a larger payload goes by itself: others should not wait for it.
+# A larger payload is sent by itself: others should not wait for it.
 _BYTES = 64 * 1024
 
 

@@ -25,8 +25,8 @@ T = TypeVar("T")
 class Update(NamedTuple):
     """One update of a bulk: of the one document that `filter` identifies.
 
-    A `required` one changes nothing: the bulk stops at it unless its document is there.
-    What it would insert must be refused.
+    A `required` one changes nothing: the bulk stops at it unless its document exists. It is an
+    upsert of a document that the server must refuse.
     """
 
     filter: Document

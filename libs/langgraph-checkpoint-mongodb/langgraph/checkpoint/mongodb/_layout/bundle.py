@@ -1,9 +1,9 @@
-"""The small values that are too many for the checkpoint's own document lie together.
+"""The bundle: small values that do not fit into the checkpoint's document lie together.
 
 A bundle is a dict of channel values whose pairs are appended: a channel's last pair counts.
 It is stored in pieces like any value that grows (`_layout.growing`), under a channel name of its
 own, and read by one deserialization. Pairs of channels that have left it, or have no value any
-more, are named in the packed checkpoint; when they are too many, the bundle is written anew.
+more, are named in the packed checkpoint; when they are too many, the bundle is written again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["BUNDLE", "Bundle", "bundle_pieces", "load_bundle"]
 BUNDLE = "__bundle__"
 """The channel of a bundle's documents and of its manifest entry."""
 
-# As many pairs that do not count as pairs that do, and these, before it is written anew.
+# As many pairs that do not count as pairs that do, and these, before it is written again.
 _DEAD_PAIRS = 64
 
 
@@ -45,7 +45,7 @@ class Bundle:
 
     @property
     def is_mostly_dead(self) -> bool:
-        """Whether it should be written anew."""
+        """Whether it should be written again without its dead pairs."""
         return self.pairs > 2 * len(self.live) + _DEAD_PAIRS
 
 

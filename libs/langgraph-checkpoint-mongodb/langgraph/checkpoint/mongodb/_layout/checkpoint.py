@@ -36,6 +36,7 @@ __all__ = [
     "entries_of",
     "manifest_of",
     "parent_id_of",
+    "parent_key_of",
     "stored_value_keys",
 ]
 
@@ -121,6 +122,11 @@ def parent_id_of(document: Mapping[str, Any]) -> str | None:
     return document.get(_PARENT) or None
 
 
+def parent_key_of(key: CheckpointKey, document: Mapping[str, Any]) -> CheckpointKey:
+    """The key of the checkpoint that another, which has a parent, follows."""
+    return key._replace(checkpoint_id=document[_PARENT])
+
+
 def delta_channels(document: Mapping[str, Any]) -> set[str]:
     """The delta channels that a checkpoint does not hold itself, as its document tells.
 
@@ -163,12 +169,12 @@ def stored_value_keys(
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """What is worth knowing of a checkpoint: for a put that follows it, and for its history.
+    """What a saver knows of a checkpoint: for a put that follows it, and for its history.
 
     Attributes:
-        layout: The layout that the thread goes on in.
-        manifest: Its channel values documents, by channel.
-        stamped: No stamped value that it names is stamped earlier; None when it was
+        layout: The layout of its thread.
+        manifest: Its manifest, by channel.
+        stamped: No stamped value that it refers to is stamped earlier; None when it was
             written without a TTL.
         exists: Whether the checkpoint is stored.
         digests: Large items of the graph's input that it holds, by digest.

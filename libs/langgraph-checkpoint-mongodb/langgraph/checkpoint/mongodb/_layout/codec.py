@@ -1,4 +1,4 @@
-"""The serializer's calls, and the sizes that decide where a value goes."""
+"""Calls of the serializer, and the sizes that decide where a value is stored."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Codec:
     def may_be_cut(self) -> bool:
         """Whether bytes of this serializer may be cut, and joined again.
 
-        Those of LangGraph's own may, also within its encryption: they say by themselves what
+        Those of LangGraph's own may, also within its encryption: they tell by themselves what
         they are, and those of a list that has grown begin with those from before.
         """
         serde = self._in_clear()

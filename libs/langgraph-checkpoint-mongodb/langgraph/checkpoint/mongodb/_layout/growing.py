@@ -82,7 +82,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How the value of one channel is cut; its manifest entry names the pieces.
+    """How the value of one channel is cut; its manifest entry lists the pieces.
 
     Attributes:
         head: The header of the value's serialization.
@@ -153,7 +153,7 @@ def cut_value(data: bytes, before: Growth, *, most_tail: int = TAIL_BYTES) -> Cu
         most_tail: The longest tail.
 
     Returns:
-        The cut; None if nothing is worth keeping, so that it is stored anew.
+        The cut; None if no piece is worth keeping, so that all of it is stored again.
     """
     length = header_length(data)
     body = memoryview(data)[length:]

@@ -24,7 +24,7 @@ class Layout:
     """How the checkpoints of a thread are stored.
 
     Attributes:
-        number: What the documents' `layout` says; 1 for those without the field.
+        number: The documents' `layout`; 1 for those without the field.
         divides: Whether large values are documents of their own, and how a put cuts its
             values stands in the packed checkpoint.
         read: Deserializes a checkpoint with those values that its own document holds.

@@ -68,7 +68,7 @@ class ManifestEntry:
             if (value := getattr(self, name)) is not None and value is not False
         }
         if self.pieces is not None:
-            # Numbers of four bytes: a checkpoint of a long chat names a hundred.
+            # Numbers of four bytes: a checkpoint of a long chat lists a hundred.
             document["pieces"] = struct.pack(f"<{len(self.pieces)}I", *self.pieces)
             # It is the channel's version in the checkpoint, which holds every one.
             document.pop("channel_version", None)

@@ -41,7 +41,7 @@ def _is_native_key(key: Any) -> bool:
     if not isinstance(key, str):
         return False
     # With a NUL, too: BSON refuses it (`InvalidDocument`), as it did in older releases.
-    # Half of a surrogate pair is no UTF-8; the serializer says so in its own words.
+    # Half of a surrogate pair is no UTF-8; the serializer raises an error for it.
     return key.isascii() or not any("\ud800" <= char <= "\udfff" for char in key)
 
 

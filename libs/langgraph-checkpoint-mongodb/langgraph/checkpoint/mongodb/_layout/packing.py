@@ -1,4 +1,4 @@
-"""The serialized checkpoint of the split layout: nothing in it is said twice.
+"""The serialized checkpoint of the split layout: nothing is in it twice.
 
 A checkpoint names its channels four times over, and the same few version strings of 49
 characters even more often: written out they would be a third of a small checkpoint. Here
@@ -114,7 +114,7 @@ def pack_checkpoint(
     names, versions = _Table(), _Table()
 
     def pack(of_channels: Mapping[str, Any]) -> list[list[int]]:
-        # A version that is no text goes by its type as well: 1 and 1.0 are one key of a dict.
+        # A version that is no text is told apart by its type as well: 1 and 1.0 are equal keys.
         keys = [one if type(one) is str else (type(one), one) for one in of_channels.values()]
         return [names.places(of_channels), versions.places(keys)]
 

@@ -1,4 +1,4 @@
-"""Where each channel value of a checkpoint goes: inline, documents of its own, or nowhere.
+"""Where a put stores each channel value: inline, in documents of its own, or nowhere.
 
 Pure: the decision is made before the first write, from the checkpoint and from what
 its parent already holds.
@@ -54,7 +54,7 @@ INLINE_TOTAL_BYTES = 64 * 1024
 """The inline values of one checkpoint take at most this together."""
 
 BUNDLED_INLINE_BYTES = 8 * 1024
-"""The same for a checkpoint that has a bundle: what more there is goes there."""
+"""The same for a checkpoint that has a bundle: the rest is stored there."""
 
 RECENT_VALUE_BYTES = 16 * 1024
 """A value that changes step after step stays inline up to this size: it would only cost the
@@ -82,14 +82,14 @@ def plan_put(
     private: Collection[str] = (),
     salt: int = 0,
 ) -> PutPlan:
-    """Decide for every channel of a checkpoint where its value goes.
+    """Decide for every channel of a checkpoint where its value is stored.
 
     A value is carried over when the parent holds its channel at that very version and
     the step did not write the channel; also when the value itself is not given, since
     LangGraph leaves an unchanged `DeltaChannel` snapshot out of later checkpoints.
-    Otherwise it is stored anew, whatever `new_versions` says, but for those pieces of the
-    parent's value that it begins with, and unless the parent holds the same bytes as an item
-    of a reserved channel.
+    Otherwise it is stored, whatever `new_versions` has: all of it, except the pieces of the
+    parent's value that it begins with; or not at all if the parent holds the same bytes as an
+    item of a reserved channel.
 
     Args:
         codec: The serializer.
@@ -129,7 +129,7 @@ class _Planner:
         """Make the plan.
 
         Raises:
-            ValueError: A channel has a name that means something else in what is stored.
+            ValueError: A channel has a name that this library uses for documents of its own.
         """
         for channel in (self._versions.keys() | self._values.keys()) & _OTHER_MEANING:
             raise ValueError(
@@ -236,8 +236,9 @@ class _Planner:
     def _beyond(self, small: list[_Small]) -> tuple[list[_Small], list[_Small]]:
         """Choose what stays inline, and what does not.
 
-        With a bundle, what the step did not write goes, for good; what it did write may soon
-        be written again. Without one, since each would be a document, the largest go.
+        With a bundle, the values that the step did not write are moved, for good; what it wrote
+        may soon be written again. Without one each moved value is a document, so the largest
+        are moved.
         """
         if self._cuts:
             written = [one for one in small if one.written]
@@ -251,7 +252,7 @@ class _Planner:
         return inline, moved
 
     def _place_bundle(self, moved: list[_Small]) -> None:
-        """Carry the parent's bundle over, values added; anew, if much in it does not count."""
+        """Carry the parent's bundle over and add values; write it again if it is mostly dead."""
         parent, entry = self._parent.bundle, self._parent.manifest.get(BUNDLE)
         kept: tuple[int, ...] = ()
         if parent is not None and entry is not None and entry.pieces is not None:

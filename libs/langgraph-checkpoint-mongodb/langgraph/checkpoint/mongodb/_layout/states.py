@@ -25,19 +25,19 @@ __all__ = [
 ]
 
 DOOMED = "doomed"
-"""Field of a checkpoint or a value that is being removed: the tokens of those who remove it."""
+"""Field of a checkpoint or a value that is being removed: the token of each removal."""
 
 UNPROVEN = "unproven"
-"""Field of a checkpoint whose parent, or values, have not been found there yet."""
+"""Field of a checkpoint whose put has not yet found its parent, or its values, stored."""
 
 RETAINED = "retained"
-"""Field of a checkpoint that was removed, but for what delta channels are rebuilt from."""
+"""Field of a checkpoint that was removed, and is only kept to rebuild delta channels from."""
 
 REKEYED = "rekeyed"
-"""Field of a checkpoint: changed when what was read of it before is not to be relied on.
+"""Field of a checkpoint: when it has changed, the manifest that was read before is out of date.
 
-A put changes it that gives its values other keys, since it was stored without its parent. So
-does whoever removes values that no checkpoint names: some may be about to be named.
+It is changed by a put that gives its values other keys, because the parent is gone; and by a
+removal of values to which no checkpoint refers: one that is just being put may refer to them.
 """
 
 PROVEN: Document = {UNPROVEN: None}

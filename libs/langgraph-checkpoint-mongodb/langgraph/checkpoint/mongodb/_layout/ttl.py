@@ -1,11 +1,11 @@
 """When documents expire, and how values that are still used outlive their writers.
 
 Every document is stamped with `created_at`; the TTL index removes it `ttl` seconds
-later. A channel value must not expire before a checkpoint that names it, so values are
+later. A channel value must not expire before a checkpoint that refers to it, so values are
 stamped ahead by a slack, and a checkpoint that carries a value over renews a stamp that
 lies in the past: mostly nothing has to be rewritten. The rules that follow from it:
 
-* a stamped value's stamp is at no time older than that of a checkpoint that names it;
+* a stamped value's stamp is at no time older than that of a checkpoint that refers to it;
 * a value named by a checkpoint without a stamp (there was no TTL) has none either.
 """
 

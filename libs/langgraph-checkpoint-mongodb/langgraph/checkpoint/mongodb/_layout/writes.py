@@ -31,7 +31,7 @@ __all__ = [
     "write_order",
 ]
 
-# What of a value's key a pending write says that it does not share.
+# Those fields of a value's key that a pending write's own key does not have.
 _STORED = ("channel", "version", "part")
 
 

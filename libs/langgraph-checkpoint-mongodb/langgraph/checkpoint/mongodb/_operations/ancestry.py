@@ -1,7 +1,7 @@
 """The ancestry of a thread's checkpoints: who builds on whom, and what must stay for it.
 
-Used by what removes or copies checkpoints. Only keys, parents and manifests are read,
-no state.
+For operations that remove or copy checkpoints. Only keys, parents and manifests are read, no
+state.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Ancestry:
         return isinstance(id_, ObjectId) and id_ < self.long_ago
 
     def caller_of(self, key: CheckpointKey) -> CheckpointKey | None:
-        """The checkpoint that called the graph of another, if that one says so."""
+        """The checkpoint that called the graph of another, if its metadata tells."""
         if key not in self._callers:
             parents = native_metadata(self._documents[key], "parents")
             # It names all on the way down; the longest is the last of them.
@@ -220,7 +220,7 @@ class Ancestry:
 
 
 def _is_of_one_call(key: CheckpointKey) -> bool:
-    """Whether a namespace names a task: that of a stateful subgraph names its nodes alone."""
+    """Whether a namespace has a task's id in it; that of a stateful subgraph has none."""
     return ":" in key.checkpoint_ns
 
 

@@ -34,7 +34,7 @@ NEWEST_OF_ROOT_FIRST: Sort = [("checkpoint_ns", 1), ("checkpoint_id", -1)]
 def checked(value: Any, name: str) -> str:
     """Make sure that an identifier is text before it enters a query.
 
-    Anything else, `{"$ne": ""}` say, would be read as an operator and reach other threads.
+    Anything else, `{"$ne": ""}` say, would be taken for an operator and match other threads.
 
     Raises:
         ValueError: It is not a string.
@@ -91,7 +91,7 @@ def callers_of(key: CheckpointKey, parents: object) -> list[CheckpointKey]:
 
 
 class Resume(NamedTuple):
-    """Where a listing goes on: after this checkpoint."""
+    """The checkpoint after which a listing continues."""
 
     checkpoint_id: str
     thread_id: str
@@ -126,7 +126,7 @@ class ListQuery:
         if not branches:
             # One checkpoint was asked for by its complete key, and it has been read.
             return {**self.query, "checkpoint_id": {"$in": []}}
-        # What a branch says of a field narrows what the query said of it.
+        # A branch's condition on a field replaces the query's, and is narrower.
         return any_of([{**self.query, **branch} for branch in branches])
 
 

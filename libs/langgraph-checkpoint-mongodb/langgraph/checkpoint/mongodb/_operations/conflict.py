@@ -1,14 +1,20 @@
-"""What a put does when its parent was not there as it had been read.
+"""What a put does when it did not find its parent as it had read it.
 
-Someone is removing it, or has done so; or values that no checkpoint named were deleted
-meanwhile, maybe those that the put has just written. `_operations.commit` says why this is safe.
+Another process is removing the parent, or has removed it. Or it has deleted values to which no
+checkpoint referred, perhaps those that this put has just written. `commit` explains why this is
+safe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from langgraph.checkpoint.mongodb._layout.checkpoint import ALL_FIELDS, INFO_FIELDS, CheckpointInfo
+from langgraph.checkpoint.mongodb._layout.checkpoint import (
+    ALL_FIELDS,
+    INFO_FIELDS,
+    CheckpointInfo,
+    parent_id_of,
+)
 from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._layout.layouts import layout_of
 from langgraph.checkpoint.mongodb._layout.states import (
@@ -34,11 +40,11 @@ ATTEMPTS = 5
 async def parent_again(
     context: Context, key: CheckpointKey, fields: Document, rebuilt: Collection[str]
 ) -> CheckpointInfo:
-    """The parent as it is now, after a commit that did not find it as it was.
+    """Read the parent again, after a commit that did not find it unchanged.
 
-    Where it, or the checkpoint itself, is being removed, that is contested.
+    If it, or the checkpoint itself, is being removed, the removal is contested.
     """
-    parent_id = fields["parent_checkpoint_id"]
+    parent_id = parent_id_of(fields)
     query = {**key.namespace(), "checkpoint_id": {"$in": [key.checkpoint_id, parent_id]}}
     marks = {DOOMED: 1, UNPROVEN: 1, RETAINED: 1}
     found = await context.io.find("checkpoints", query, {**INFO_FIELDS, **marks}, primary=True)
@@ -56,10 +62,10 @@ async def parent_again(
 async def _is_unbroken(
     context: Context, key: CheckpointKey, fields: Document, channels: Collection[str]
 ) -> bool:
-    """Whether all ancestors are there from which a checkpoint's delta channels are rebuilt."""
+    """Whether all ancestors exist from which a checkpoint's delta channels are rebuilt."""
     chain = AncestorPages(context, key.namespace())
     walk = Walk(context, chain, sorted(channels))
-    await chain.start(fields["parent_checkpoint_id"], None)
+    await chain.start(parent_id_of(fields), None)
     await walk.follow({**key.query(), **fields})
     try:
         await walk.check_unbroken()

@@ -1,11 +1,11 @@
-"""copy_thread: on the server where it can `$merge`, else in bounded batches.
+"""copy_thread: on the server if it can `$merge`, otherwise in batches of bounded size.
 
-Values go first and checkpoints last, so that no copied checkpoint lacks a value. One copy at
-a time claims its target, by a marker among the target's channel values. It takes away what
-an earlier one has left half way, and nothing else: what is put there meanwhile stays.
+Values are copied first and checkpoints last, so no copied checkpoint lacks a value. One copy at
+a time claims its target, by a marker among the target's channel values. It deletes what an
+earlier, failed copy has left, and nothing else: checkpoints that are put there meanwhile stay.
 
-A copy stands alone. Its metadata names its own thread, and it belongs to none of the
-source's runs.
+A copy stands alone: its metadata has its own thread id, and it belongs to none of the source's
+runs.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ async def _claim(context: Context, source: str, target: str, token: ObjectId) ->
         Whether another copy had claimed it, and failed.
 
     Raises:
-        ValueError: Another copy is at it.
+        ValueError: Another copy to it is being made.
     """
     claim = {**_marker_query(target), "claim": token}
     marker = {**claim, "source": source, "type": "null", "value": b""}
@@ -112,7 +112,7 @@ async def _claim(context: Context, source: str, target: str, token: ObjectId) ->
 
 
 async def _clear(context: Context, ancestry: Ancestry | None, target: str, token: ObjectId) -> None:
-    """Remove what a copy has left that failed half way; refuse a target with anything else.
+    """Delete what a failed copy has left; refuse a target with anything else.
 
     Args:
         context: What the call works with.
@@ -129,7 +129,7 @@ async def _clear(context: Context, ancestry: Ancestry | None, target: str, token
             f"Cannot copy to thread {target!r}: it has checkpoints. Delete it first, or choose "
             "another target."
         )
-    # By their keys: what is put meanwhile stays.
+    # By their keys, so that checkpoints that are put meanwhile stay.
     for query in checkpoint_queries(keys):
         await context.io.delete("checkpoints", query)
     thread = {"thread_id": target}

@@ -1,6 +1,6 @@
-"""The ground floor of reading: values and pending writes of checkpoints, all of them or an error.
+"""Fetching the values and pending writes of checkpoints: all of them, or an error.
 
-A value that is not found is looked for once more on the primary, by what the checkpoint says
+A value that is not found is looked for once more on the primary, by the checkpoint as it is
 then: a secondary may lag, and the checkpoint may have been removed in between.
 """
 

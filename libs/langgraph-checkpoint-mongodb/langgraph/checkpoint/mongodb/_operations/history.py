@@ -84,7 +84,7 @@ async def get_delta_channel_history(
         if known:
             raise _removed(key, channels)
         return {channel: {"writes": []} for channel in channels}
-    # Whoever asks here does not walk by itself.
+    # A caller of this method does not walk along parents itself.
     context.memory.met(key._replace(checkpoint_id=parent_id_of(target) or ""))
     await walk.follow(target)
     await walk.check_unbroken()

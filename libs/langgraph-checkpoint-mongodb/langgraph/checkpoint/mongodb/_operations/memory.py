@@ -1,4 +1,4 @@
-"""What a saver remembers of its threads, to spare the read before a write, or a second one.
+"""What a saver remembers of its threads, so that it need not read them before it writes.
 
 Bounded, shared by the clones of a saver, and never trusted for a value's existence: a
 checkpoint that carries values over proves in the same command that its parent is still
@@ -43,7 +43,7 @@ class InputInFlight:
         self.digests: Mapping[bytes, ManifestEntry] = {}
 
     def decide(self, digests: Mapping[bytes, ManifestEntry]) -> None:
-        """Let those go on that wait."""
+        """Let the pending writes that wait for this continue."""
         self.digests = digests
         self.done.set()
 

@@ -1,7 +1,7 @@
-"""put: decided, measured, and only then written.
+"""put: everything is decided and measured before the first write.
 
-Values first, the checkpoint's own document last; `commit` says what makes that safe while
-others remove checkpoints.
+Values are written first, the checkpoint's own document last; `commit` explains what makes that
+safe while other processes remove checkpoints.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _rebuilt(checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> dict[str, s
 def _uncounted(
     checkpoint: Checkpoint, parent: CheckpointInfo, known: Collection[str]
 ) -> dict[str, str]:
-    """The delta channels that only ancestors hold, and of which the graph says nothing."""
+    """The delta channels that only ancestors hold, and that the graph does not know."""
     versions = checkpoint.get("channel_versions") or {}
     values = values_by_channel(checkpoint)
     return {

@@ -1,6 +1,6 @@
-"""How a put stores a checkpoint in the split layout: planned, measured, values, checkpoint.
+"""How a put stores a checkpoint in the split layout: plan, measure, write values, commit.
 
-`commit` says what makes that safe while others remove checkpoints.
+`commit` explains what makes that safe while other processes remove checkpoints.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from bson import ObjectId
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
 from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
-from langgraph.checkpoint.mongodb._layout.checkpoint import ALL_FIELDS, CheckpointInfo
+from langgraph.checkpoint.mongodb._layout.checkpoint import (
+    ALL_FIELDS,
+    CheckpointInfo,
+    parent_id_of,
+    parent_key_of,
+)
 from langgraph.checkpoint.mongodb._layout.codec import explained
 from langgraph.checkpoint.mongodb._layout.keys import (
     VALUE_KEY,
@@ -40,7 +45,7 @@ from langgraph.checkpoint.mongodb._operations.renewal import restamp
 
 __all__ = ["SplitPut"]
 
-# What a put takes at most, unless its process was suspended: then it looks again.
+# A put that takes longer was probably suspended: then it checks again what it relies on.
 _LATE = timedelta(minutes=5)
 
 
@@ -84,7 +89,7 @@ class SplitPut:
         created, salt = False, 0
         for attempt in range(ATTEMPTS):
             is_last = attempt + 1 == ATTEMPTS
-            if self.fields["parent_checkpoint_id"] and not parent.exists:
+            if parent_id_of(self.fields) and not parent.exists:
                 self.fields[REKEYED] = ObjectId()
             plan = await self._plan(parent, private, salt)
             if in_flight is not None:
@@ -150,7 +155,7 @@ class SplitPut:
     async def _plan(self, parent: CheckpointInfo, private: Collection[str], salt: int) -> PutPlan:
         plan = await self._plan_once(parent, private, salt)
         if plan.unknown:
-            # A graph that does not know a channel goes on with a thread that holds its value.
+            # The thread has a channel that this graph does not know: its value is kept.
             kept = await self._read_of_parent(plan.unknown)
             parent = replace(parent, kept={**parent.kept, **kept})
             plan = await self._plan_once(parent, private, salt)
@@ -180,7 +185,7 @@ class SplitPut:
         Raises:
             MissingChannelValueError: The parent is gone, or its bundle.
         """
-        parent = self.key._replace(checkpoint_id=self.fields["parent_checkpoint_id"])
+        parent = parent_key_of(self.key, self.fields)
         query = {**parent.query(), **VISIBLE}
         found = await self.context.io.find("checkpoints", query, ALL_FIELDS, limit=1, primary=True)
         if not found:
@@ -201,7 +206,7 @@ class SplitPut:
     async def _is_another(
         self, plan: PutPlan, documents: Sequence[Document], taken: Collection[ValueKey]
     ) -> bool:
-        """Whether the number of a new piece is that of a piece with other contents."""
+        """Whether a new piece has the number of a stored piece with other contents."""
         if not taken:
             return False
         pieces = {entry.channel for entry, _ in plan.written if entry.pieces is not None}
@@ -213,8 +218,8 @@ class SplitPut:
     async def _write_values(self, documents: list[Document], *, again: bool) -> list[ValueKey]:
         """Write the values; return those that were there already.
 
-        Pending writes may name them already. So they keep their keys when they are written
-        `again`, and the marks are taken off of whoever is just removing them.
+        Pending writes may refer to them already. So they keep their keys when they are written
+        `again`, and the marks of a removal are taken off.
         """
         places = await self.context.io.insert("values", documents) if documents else []
         taken = [ValueKey.of(documents[place]) for place in places]
@@ -255,8 +260,7 @@ class SplitPut:
     async def _commit(self, plan: PutPlan, parent: CheckpointInfo, *, checking: bool) -> Committed:
         parent_key = None
         if parent.exists and (self.rebuilt or plan.carried or plan.written):
-            parent_id = self.fields["parent_checkpoint_id"]
-            parent_key = self.key._replace(checkpoint_id=parent_id)
+            parent_key = parent_key_of(self.key, self.fields)
         # The parent tells of a removal of what was written since it was read, not of what was
         # written before, or has expired; and where there is none, nothing tells.
         checking = bool(plan.written) and (checking or parent_key is None)
@@ -270,7 +274,7 @@ class SplitPut:
         )
 
     async def _all_stored(self, plan: PutPlan) -> bool:
-        """Whether the written values are there, and nobody is removing them."""
+        """Whether the written values exist, and are not being removed."""
         wanted = {key for entry, _ in plan.written for key in entry.keys(self.key)}
         fields = {"_id": 0, **dict.fromkeys(VALUE_KEY, 1)}
         found = {
@@ -283,7 +287,7 @@ class SplitPut:
         return found == wanted
 
     def _not_in_hand(self, plan: PutPlan) -> dict[str, str]:
-        """What a checkpoint without its parent would lack, by channel."""
+        """What the checkpoint would lack without its parent, by channel."""
         carried = {entry.channel: entry.holds for entry in plan.carried}
         carried.pop(BUNDLE, None)
         if plan.bundle:

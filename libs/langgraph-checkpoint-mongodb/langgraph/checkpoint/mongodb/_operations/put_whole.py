@@ -7,7 +7,11 @@ from typing import Any
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
-from langgraph.checkpoint.mongodb._layout.checkpoint import ALL_FIELDS, CheckpointInfo
+from langgraph.checkpoint.mongodb._layout.checkpoint import (
+    ALL_FIELDS,
+    CheckpointInfo,
+    parent_key_of,
+)
 from langgraph.checkpoint.mongodb._layout.codec import explained
 from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._layout.layouts import WHOLE
@@ -54,7 +58,7 @@ async def put_whole(
         )
     what = "its channel values, which this thread's old layout keeps together"
     await check_checkpoint(context, key, {**fields, UNPROVEN: True} if rebuilt else fields, what)
-    parent_key = key._replace(checkpoint_id=fields["parent_checkpoint_id"]) if rebuilt else None
+    parent_key = parent_key_of(key, fields) if rebuilt else None
     created = False
     for attempt in range(ATTEMPTS):
         done = await commit(context, key, fields, relies_on=parent_key, rekeyed=parent.rekeyed)
@@ -107,7 +111,7 @@ async def _values_unknown(
     }
     if not wanted or not isinstance(checkpoint.get("channel_values", {}), Mapping):
         return {}
-    query = {**key._replace(checkpoint_id=fields["parent_checkpoint_id"]).query(), **VISIBLE}
+    query = {**parent_key_of(key, fields).query(), **VISIBLE}
     found = await context.io.find("checkpoints", query, ALL_FIELDS, limit=1, primary=True)
     if not found:
         await give_up(context, key, False, wanted)

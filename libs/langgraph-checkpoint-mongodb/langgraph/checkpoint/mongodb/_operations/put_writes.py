@@ -30,7 +30,7 @@ __all__ = ["put_writes"]
 
 _ATTEMPT_FIELDS: Document = {"_id": 0, "idx": 1, "attempt": 1, "count": 1}
 
-# Each further one needs another process that stores the same task's writes at that moment.
+# Each further attempt needs another process that stores the same task's writes at that moment.
 _ATTEMPTS = 10
 
 _SECOND = timedelta(seconds=1)
@@ -77,7 +77,7 @@ async def _settle(context: Context, documents: Sequence[Document]) -> None:
     """Let one attempt count, after others stored writes of the same task.
 
     A complete attempt stays as it is: the task ran before. The rest of one that was interrupted
-    is deleted, and the writes are stored anew. Of two attempts at the same moment the one with
+    is deleted, and the writes are stored again. Of two attempts at the same moment the one with
     the greater token goes on, unless the other is complete by then.
 
     Raises:

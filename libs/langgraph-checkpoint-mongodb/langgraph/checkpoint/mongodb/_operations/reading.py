@@ -1,4 +1,4 @@
-"""get_tuple: the checkpoint, exactly the values that it names, its writes.
+"""get_tuple: a checkpoint, exactly the values that it refers to, and its pending writes.
 
 A checkpoint is read completely or not at all.
 """
@@ -18,6 +18,7 @@ from langgraph.checkpoint.mongodb._layout.checkpoint import (
     Life,
     delta_channels,
     parent_id_of,
+    parent_key_of,
 )
 from langgraph.checkpoint.mongodb._layout.compat import COUNTERS, steps_since_snapshot
 from langgraph.checkpoint.mongodb._layout.found import Found
@@ -85,7 +86,7 @@ def _check_not_expected(context: Context, key: CheckpointKey) -> None:
     """Make sure that no walk along parents ends before its beginning.
 
     The base class's walk takes a parent that is not there for the end of the thread, and what
-    was found until then for all. It has just read the checkpoint that named it.
+    was found until then for all. It has just read the child of that parent.
 
     Raises:
         MissingChannelValueError: A checkpoint that was read is rebuilt from this one.
@@ -154,7 +155,7 @@ async def _move_old_sends(context: Context, found: Found, checkpoint: Checkpoint
     values = checkpoint["channel_values"]
     if checkpoint.get("v", 1) >= _SENDS_IN_CHANNEL or not isinstance(values, dict):
         return
-    parent = found.key._replace(checkpoint_id=found.document["parent_checkpoint_id"])
+    parent = parent_key_of(found.key, found.document)
     documents = await context.io.find("writes", {**parent.query(), "channel": TASKS}, ALL_FIELDS)
     if sends := [value for _, _, value in pending_writes(context.codec, documents)]:
         versions = checkpoint["channel_versions"]

@@ -1,11 +1,11 @@
-"""delete_thread, delete_for_runs and prune: removing without losing.
+"""delete_thread, delete_for_runs and prune: nothing that is still needed is removed.
 
-Other processes put checkpoints into the same threads meanwhile. Checkpoints that are to
-go are first marked `doomed`: a put that builds on one of them notices (`_operations.commit`).
-Then the thread is read again; what checkpoints that came in between still need is
-spared, and only the rest is deleted, as far as it is still marked: checkpoints first, then
-writes, then values. Every step can be repeated after a crash, and no two need be close in
-time: a put takes the marks of a removal off that failed, or is suspended.
+Meanwhile other processes put checkpoints into the same threads. So a removal first marks the
+checkpoints as `doomed`: a put that builds on one of them notices (see `commit`). Then it reads
+the thread again, and spares what checkpoints that came in between need. Only the rest is
+deleted, as far as it is still marked: checkpoints first, then pending writes, then values. Every
+step can be repeated after a crash, and any time may pass between two steps: a put takes the
+marks off that a failed or suspended removal left.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ _STRATEGIES = ("keep_latest", "delete", "delete_all")
 async def delete_thread(context: Context, thread_id: str) -> None:
     """Delete a thread; see `MongoDBSaver.delete_thread`.
 
-    Repeated until nothing is found: a put that committed in between, while its values
-    were deleted, goes too, and one that commits later finds its parent gone, or its values.
+    Repeated until nothing is found. A checkpoint that was committed in between, while its
+    values were deleted, is deleted too; a put that commits later finds its parent, or its
+    values, gone.
     """
     query = {"thread_id": checked(thread_id, "thread_id")}
     context.memory.forget(thread_id)
@@ -68,14 +69,14 @@ async def delete_thread(context: Context, thread_id: str) -> None:
         if not checkpoints + writes + values:
             break
     else:
-        # Never end on values that were deleted: what was put just before may name them.
+        # Do not end by deleting values: a checkpoint put just before may refer to them.
         await _delete_checkpoints(context, query)
         logger.debug("Thread %r: is written into as fast as it is deleted.", thread_id)
     context.memory.forget(thread_id)
 
 
 async def _delete_checkpoints(context: Context, query: Document) -> int:
-    """Delete until none is found: one may be put on another just before that one goes."""
+    """Delete until none is found: a checkpoint may be put just before its parent is deleted."""
     deleted = 0
     while found := await context.io.delete("checkpoints", query):
         deleted += found
@@ -128,7 +129,7 @@ async def _remove_from(
 
 
 def _only(keys: set[CheckpointKey]) -> Callable[[Ancestry], set[CheckpointKey]]:
-    # What subgraphs did for them goes, too, though another run resumed it.
+    # Their subgraphs' checkpoints are deleted, too, even if another run resumed them.
     return lambda ancestry: ancestry.with_calls(ancestry.keys() & keys)
 
 
@@ -154,9 +155,9 @@ async def _of_runs(context: Context, run_ids: Sequence[str]) -> set[CheckpointKe
 async def _remove(
     context: Context, thread_id: str, choose: Callable[[Ancestry], set[CheckpointKey]]
 ) -> None:
-    """Remove chosen checkpoints of a thread, and what only they name.
+    """Remove chosen checkpoints of a thread, and what only they refer to.
 
-    Those from which a delta channel of others is rebuilt are only hidden from readers.
+    Those from which others rebuild a delta channel are only hidden from readers.
     """
     ancestry = await Ancestry.read(context, thread_id)
     chosen, unproven = choose(ancestry), ancestry.unproven()
@@ -164,7 +165,7 @@ async def _remove(
         ancestry, contested = await _remove_once(context, ancestry, chosen)
         if not contested:
             break
-        chosen -= unproven  # One that is contested was not left by a crash.
+        chosen -= unproven  # A contested one was not left by a crash.
     else:
         logger.debug("Thread %r: its old checkpoints are built on all the time.", thread_id)
     await _collect_garbage(context, ancestry)
@@ -173,7 +174,7 @@ async def _remove(
 async def _remove_once(
     context: Context, before: Ancestry, chosen: set[CheckpointKey]
 ) -> tuple[Ancestry, bool]:
-    """Remove chosen checkpoints, but for those that a put contests meanwhile.
+    """Remove chosen checkpoints, except those that a put contests meanwhile.
 
     Returns:
         The thread as it is afterwards, or was just before, and whether something is left.
@@ -183,13 +184,13 @@ async def _remove_once(
     token = object_id(await context.io.now())
     await _mark(context, doomed, {}, {"$addToSet": {DOOMED: token}})
     after = await Ancestry.read(context, before.thread_id) if doomed else before
-    # What a crash seemed to have left may have been proven before it was marked.
+    # One that a crash seemed to have left may have been proven before it was marked.
     proven = before.unproven() - after.unproven()
     kept = after.keys() - (doomed - proven)
     retained = (await after.ancestors_of(kept) & doomed) - kept
-    # A put that contested a mark relies on what had it.
+    # A put that contested a mark relies on that checkpoint.
     marked: Document = {DOOMED: token}
-    # Another that removes, and loses its marks by this, looks again.
+    # Another removal loses its marks by this, and begins again.
     unmarked: Document = {"$unset": {DOOMED: ""}}
     await _mark(context, doomed & kept, marked, unmarked)
     await _mark(context, retained, marked, {**unmarked, "$set": {RETAINED: True}})
@@ -253,9 +254,9 @@ async def _delete(
 
 
 async def _collect_garbage(context: Context, ancestry: Ancestry) -> None:
-    """Delete values and writes that no checkpoint has named for a long time.
+    """Delete values and pending writes to which no checkpoint has referred for a long time.
 
-    Young ones may be about to be named: a put writes them before its checkpoint.
+    Recent ones may belong to a put that has not written its checkpoint yet.
 
     Args:
         context: What the call works with.
@@ -264,7 +265,7 @@ async def _collect_garbage(context: Context, ancestry: Ancestry) -> None:
     found = await _distinct(context, "values", ancestry.thread_id, VALUE_KEY)
     values = {ValueKey.of(one) for one in found} - ancestry.referenced_values(ancestry.keys())
     if any(key.channel == COPY_CHANNEL for key in values):
-        values = set()  # A copy names them at its end, or is to be repeated.
+        values = set()  # A copy's checkpoints come at its end, or it is to be repeated.
     found = await _distinct(context, "writes", ancestry.thread_id, CheckpointKey._fields)
     writes = {CheckpointKey.of(one) for one in found} - ancestry.keys()
     old: Document = {"_id": {"$lt": ancestry.long_ago}}
@@ -305,11 +306,11 @@ async def _sweep(
     orphans: set[CheckpointKey],
     old: Document,
 ) -> None:
-    """Delete old values and writes that no checkpoint names.
+    """Delete old values and pending writes to which no checkpoint refers.
 
-    A process that was suspended may wake up just now and name the values. If it does so before
-    the thread is read again, they are spared. If later, it finds its parent changed, or them
-    marked, and writes them again.
+    A process that was suspended may resume just now and store a checkpoint that refers to the
+    values. If it does so before the thread is read again, they are spared. If later, it finds
+    its parent changed, or the values marked, and writes them again.
     """
     token = object_id(await context.io.now())
     if unnamed:

@@ -1,9 +1,9 @@
 """Renewing the stamps of what is still relied on, so that no thread in use expires.
 
-While a subgraph, or one node, asks a person several times, the checkpoint that called it is
-not written again. Nor are the values that it names, what other tasks of its step have
-written, and the checkpoints of subgraphs that wait beside. All of that is as old as the
-step; whoever puts something that relies on it renews it, some 64 times in a TTL at most.
+While a subgraph, or one node, asks a person several times, the checkpoint that called it is not
+written again. Neither are its values, the pending writes of other tasks of its step, nor the
+checkpoints of other subgraphs that wait. All of these are as old as the step. A put of something
+that relies on them renews their stamps, at most some 64 times in a TTL.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ __all__ = ["renew", "renew_for_writes", "restamp"]
 async def renew_for_writes(context: Context, key: CheckpointKey) -> None:
     """Renew what pending writes rely on: their checkpoint, and those that called it.
 
-    One that this saver neither wrote nor read is just being put, or nobody resumes it here.
+    A checkpoint that this saver neither wrote nor read is not known here: it is just being
+    put, or resumed elsewhere.
     """
     life = context.memory.life(key)
     if life is not None:
@@ -56,7 +57,7 @@ async def renew(context: Context, keys: Iterable[CheckpointKey]) -> None:
     needed = ancestry.with_called(due & ancestry.keys())
     needed |= await ancestry.ancestors_of(needed)
     queries: list[tuple[Role, list[Document]]] = [
-        # No value may expire before a checkpoint that names it.
+        # No value may expire before a checkpoint that refers to it.
         ("values", value_queries(ancestry.referenced_values(needed))),
         ("writes", checkpoint_queries(needed)),
         ("checkpoints", checkpoint_queries(needed)),
@@ -80,7 +81,7 @@ def _update(context: Context, role: Role, at: datetime) -> Document:
 async def _created_at(context: Context, key: CheckpointKey) -> datetime | None:
     """The stamp of a checkpoint, from memory or by a small query."""
     life = context.memory.life(key)
-    # Who never used a TTL is not to ask for stamps.
+    # Without a TTL no command is spent on stamps.
     if life is None and context.ttl is not None:
         fields: Document = {"_id": 0, "created_at": 1}
         found = await context.io.find("checkpoints", key.query(), fields, limit=1, primary=True)
@@ -92,7 +93,7 @@ async def _created_at(context: Context, key: CheckpointKey) -> datetime | None:
 async def restamp(context: Context, keys: Sequence[ValueKey], stamp: datetime | None) -> None:
     """Renew the TTL stamps of value documents, or take them away.
 
-    A value without a stamp is named by a checkpoint that never expires, and keeps none.
+    A checkpoint that never expires refers to a value without a stamp, so it gets none.
 
     Args:
         context: What the call works with.

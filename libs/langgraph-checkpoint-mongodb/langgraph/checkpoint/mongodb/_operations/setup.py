@@ -29,7 +29,7 @@ async def setup(io: Port, ttl: int | None) -> None:
     Args:
         io: The port.
         ttl: Seconds that documents live; None leaves a TTL index as it is, and what
-            carries a stamp goes on expiring by it.
+            has a stamp still expires by it.
 
     Raises:
         pymongo.errors.OperationFailure: The server refuses an index that the savers
@@ -120,7 +120,7 @@ async def _replace_ttl(io: Port, role: Role, name: str, ttl: int) -> None:
 async def _replace_ttl_without_right(
     io: Port, role: Role, name: str, ttl: int, error: OperationFailure
 ) -> None:
-    """Make the index anew: the built-in role readWrite may do that, but not change it."""
+    """Drop the index and create it: the built-in role readWrite may do that, but not collMod."""
     try:
         await _replace_ttl(io, role, name, ttl)
     except OperationFailure as other:
