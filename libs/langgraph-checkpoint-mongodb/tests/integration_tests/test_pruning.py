@@ -1,41 +1,41 @@
-"""prune, copy_thread, delete_for_runs and delete_thread: what goes, and what never does."""
+"""prune: old checkpoints go, and nothing that a kept one needs."""
 
 from __future__ import annotations
 
 import logging
 import operator
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, TypedDict, cast
+from typing import Annotated, Any, TypedDict
 
-import mongomock
 import pytest
 from bson import ObjectId
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import CheckpointMetadata
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 from pymongo import MongoClient
-from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import MongoDBSaver
-from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
 from tests.face import Face, MakeFace
-from tests.integration_tests.conftest import FailCommand
+from tests.integration_tests.retention import (
+    COLLECTIONS,
+    DB,
+    LARGE,
+    MakeThread,
+    all_of,
+    both_layouts,
+    split_thread,
+    steps,
+    stored,
+    value_names,
+)
 from tests.support import (
     Chain,
     CommandCounter,
     checkpoint,
-    insert_old_write,
-    insert_whole,
     thread,
     values_of,
 )
-
-LARGE = "x" * 2 * INLINE_VALUE_BYTES
-COLLECTIONS = ("checkpoints", "checkpoint_writes", "checkpoint_channel_values")
-DB = Database[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -52,69 +52,6 @@ def database(module_database: DB) -> Iterator[DB]:
     yield module_database
     for name in COLLECTIONS:
         module_database[name].delete_many({})
-
-
-def all_of(thread_id: str = "t") -> RunnableConfig:
-    """The config of a thread with all its namespaces."""
-    return {"configurable": {"thread_id": thread_id}}
-
-
-def split_thread(face: Face, _: DB, thread_id: str = "t", checkpoint_ns: str = "") -> list[Any]:
-    """Four steps: `big` is written once, `doc` with every second step; a write at each."""
-    chain = Chain(face, thread_id, checkpoint_ns)
-    configs = []
-    for step in range(4):
-        changes: dict[str, Any] = {"n": step}
-        if step == 0:
-            changes["big"] = LARGE
-        if step % 2 == 0:
-            changes["doc"] = str(step) * len(LARGE)
-        configs.append(chain.put(changes, metadata={"run_id": f"run {step // 2}"}))
-        face.put_writes(configs[-1], [("n", step + 1)], f"task {step}", "~path")
-    return configs
-
-
-def whole_thread(_: Face, database: DB, thread_id: str = "t", checkpoint_ns: str = "") -> list[Any]:
-    """The same as release 0.5.1 stores it."""
-    config = thread(thread_id, checkpoint_ns)
-    configs = []
-    for step in range(4):
-        doc = step // 2 * 2
-        values = {"n": step, "big": LARGE, "doc": str(doc) * len(LARGE)}
-        stored = checkpoint(values, {"n": step + 1, "big": 1, "doc": doc + 1})
-        metadata = {"source": "loop", "step": step, "run_id": f"run {step // 2}"}
-        config = insert_whole(database, config, stored, metadata)
-        insert_old_write(
-            database,
-            config,
-            task_id=f"task {step}",
-            task_path="~path",
-            idx=0,
-            channel="n",
-            value=step + 1,
-        )
-        configs.append(config)
-    return configs
-
-
-MakeThread = Callable[..., list[Any]]
-both_layouts = pytest.mark.parametrize("make", [split_thread, whole_thread])
-
-
-def steps(face: Face, config: RunnableConfig) -> list[int]:
-    return [row.checkpoint["channel_values"]["n"] for row in face.list(config)]
-
-
-def stored(database: DB, thread_id: str = "t") -> dict[str, int]:
-    return {name: database[name].count_documents({"thread_id": thread_id}) for name in COLLECTIONS}
-
-
-def value_names(database: DB, thread_id: str = "t") -> list[str]:
-    found = database["checkpoint_channel_values"].find({"thread_id": thread_id})
-    return sorted(f"{one['channel']} {int(one['version'][:32])}" for one in found)
-
-
-# ---------------------------------------------------------------------- prune
 
 
 @both_layouts
@@ -399,9 +336,6 @@ def test_a_thread_that_is_pruned_after_each_turn_does_not_grow_with_its_subgraph
     assert face.get_state(graph, thread()).values["done"][-1] == "said"
 
 
-# ---------------------------------------------------------------------- unreferenced values
-
-
 def orphans(database: DB, when: datetime, thread_id: str = "t") -> None:
     """What a crash leaves: a value and a write, in namespaces with and without checkpoints."""
     for checkpoint_ns in ("", "gone"):
@@ -469,229 +403,6 @@ def test_delete_thread_takes_the_values_that_an_older_release_left(
     database["checkpoint_writes"].delete_many({"thread_id": "t"})
     face.delete_thread("t")
     assert set(stored(database).values()) == {0}
-
-
-# ---------------------------------------------------------------------- delete_for_runs
-
-
-@both_layouts
-def test_delete_for_runs_removes_their_checkpoints_and_writes_alone(
-    face: Face, database: DB, make: MakeThread
-) -> None:
-    make(face, database)
-    make(face, database, "u")
-    before = face.list(thread())
-    face.delete_for_runs(["run 0"])
-    assert face.fresh().list(thread()) == before[:2]
-    assert steps(face, thread("u")) == [3, 2]
-    assert stored(database)["checkpoint_writes"] == 2
-
-
-def test_delete_for_runs_spares_values_of_other_runs(face: Face, database: DB) -> None:
-    split_thread(face, database)
-    face.delete_for_runs(["run 0"])
-    assert value_names(database) == ["big 1", "doc 2"]
-    assert values_of(face.fresh(), thread())["big"] == LARGE
-
-
-@both_layouts
-def test_delete_for_runs_of_the_newest_leaves_the_older(
-    face: Face, database: DB, make: MakeThread
-) -> None:
-    make(face, database)
-    face.delete_for_runs(["run 1", "unknown"])
-    assert steps(face.fresh(), thread()) == [1, 0]
-    assert values_of(face, thread()) == {"n": 1, "big": LARGE, "doc": "0" * len(LARGE)}
-
-
-@both_layouts
-def test_delete_for_runs_of_all_leaves_nothing(face: Face, database: DB, make: MakeThread) -> None:
-    make(face, database)
-    face.delete_for_runs(["run 0", "run 1"])
-    assert set(stored(database).values()) == {0}
-
-
-@pytest.mark.parametrize("run_ids", ["run 0", [{"$ne": ""}], [None]])
-def test_delete_for_runs_refuses_what_is_no_run_id(face: Face, database: DB, run_ids: Any) -> None:
-    split_thread(face, database)
-    with pytest.raises(ValueError, match="run_id"):
-        face.delete_for_runs(run_ids)
-    assert steps(face, thread()) == [3, 2, 1, 0]
-
-
-def test_delete_for_no_or_unknown_runs_does_nothing(face: Face, database: DB) -> None:
-    split_thread(face, database)
-    face.delete_for_runs([])
-    face.delete_for_runs(["run", "run 00", "RUN 0"])
-    assert steps(face, thread()) == [3, 2, 1, 0]
-
-
-# ---------------------------------------------------------------------- copy_thread
-
-
-def comparable(face: Face, thread_id: str) -> list[Any]:
-    def without_thread(config: RunnableConfig | None) -> Any:
-        return config and {**config.get("configurable", {}), "thread_id": None}
-
-    return [
-        row._replace(
-            config=without_thread(row.config),
-            parent_config=without_thread(row.parent_config),
-            # A copy's names the copy.
-            metadata=cast(
-                CheckpointMetadata, {k: v for k, v in row.metadata.items() if k != "thread_id"}
-            ),
-        )
-        for row in face.list(all_of(thread_id))
-    ]
-
-
-@both_layouts
-def test_a_copy_has_everything_and_lives_by_itself(
-    face: Face, database: DB, make: MakeThread
-) -> None:
-    make(face, database)
-    make(face, database, checkpoint_ns="sub:1")
-    before = comparable(face, "t")
-    assert len(before) == 8
-    face.copy_thread("t", "copy")
-    assert comparable(face.fresh(), "copy") == before
-    assert stored(database, "copy") == stored(database, "t")
-    face.delete_thread("t")
-    assert comparable(face.fresh(), "copy") == before
-    assert set(stored(database, "t").values()) == {0}
-
-
-@both_layouts
-def test_source_and_copy_go_their_own_ways(face: Face, database: DB, make: MakeThread) -> None:
-    make(face, database)
-    face.copy_thread("t", "copy")
-    face.prune(["t"])
-    assert steps(face, thread("copy")) == [3, 2, 1, 0]
-    face.prune(["copy"])
-    assert values_of(face, thread("copy")) == values_of(face, thread("t"))
-
-
-@both_layouts
-def test_a_target_with_checkpoints_is_refused_and_left_alone(
-    face: Face, database: DB, make: MakeThread
-) -> None:
-    make(face, database)
-    Chain(face, "target").put({"n": 77, "big": LARGE})
-    before = stored(database, "target")
-    with pytest.raises(ValueError, match="has checkpoints"):
-        face.copy_thread("t", "target")
-    assert steps(face, thread("target")) == [77]
-    assert stored(database, "target") == before
-
-
-def test_a_thread_is_not_copied_onto_itself(face: Face, database: DB) -> None:
-    split_thread(face, database)
-    with pytest.raises(ValueError, match="itself"):
-        face.copy_thread("t", "t")
-    assert steps(face, thread()) == [3, 2, 1, 0]
-
-
-@pytest.mark.parametrize("ids", [("t", {"$ne": ""}), (None, "copy"), (7, "copy")])
-def test_copy_refuses_what_is_no_thread_id(face: Face, ids: Any) -> None:
-    with pytest.raises(ValueError, match="thread_id"):
-        face.copy_thread(*ids)
-
-
-def test_a_thread_that_is_not_there_is_not_copied(face: Face, database: DB) -> None:
-    with pytest.raises(ValueError, match="'unknown': it has no checkpoints"):
-        face.copy_thread("unknown", "copy")
-    assert set(stored(database, "copy").values()) == {0}
-
-
-@both_layouts
-def test_a_copy_begins_its_ttl_anew(make_face: MakeFace, database: DB, make: MakeThread) -> None:
-    face = make_face(ttl=3600)
-    make(face, database)
-    long_ago = datetime.now(UTC) - timedelta(seconds=1800)
-    for name in COLLECTIONS:
-        database[name].update_many({}, {"$set": {"created_at": long_ago}})
-    start = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=1)
-    face.copy_thread("t", "copy")
-    for name in COLLECTIONS:
-        for document in database[name].find({"thread_id": "copy"}):
-            assert document["created_at"] >= start
-
-
-def test_a_copy_without_a_ttl_never_expires(make_face: MakeFace, database: DB) -> None:
-    split_thread(make_face(ttl=3600), database)
-    make_face().copy_thread("t", "copy")
-    for name in COLLECTIONS:
-        assert database[name].count_documents({"thread_id": "t", "created_at": {"$exists": True}})
-        copied = {"thread_id": "copy", "created_at": {"$exists": True}}
-        assert not database[name].count_documents(copied)
-
-
-def test_a_copy_does_not_pass_through_the_client(make_face: MakeFace, database: DB) -> None:
-    counter = CommandCounter()
-    face = make_face(client_kwargs={"event_listeners": [counter]})
-    Chain(face).put({f"channel {number}": "x" * 500_000 for number in range(8)})
-    face.get_tuple(thread())  # the async saver sees to its indexes first
-    with counter.recording():
-        face.copy_thread("t", "copy")
-    assert set(counter.names) <= {"find", "aggregate", "insert", "delete"}
-    read = [one for one in counter.commands if one.name == "find"]
-    assert {one.collection for one in read} <= {"checkpoints", "checkpoint_writes"}
-    assert all("checkpoint" not in one.document["projection"] for one in read)
-    assert sum(one.size for one in counter.commands) < 20_000
-    assert values_of(face, thread("copy")) == values_of(face, thread("t"))
-
-
-@both_layouts
-def test_without_merge_it_copies_in_batches(
-    make_face: MakeFace, database: DB, fail_command: FailCommand, make: MakeThread
-) -> None:
-    app_name = f"no merge {database.name}"
-    face = make_face(client_kwargs={"appname": app_name})
-    make(face, database)
-    before = comparable(face, "t")
-    with fail_command(["aggregate"], app_name=app_name, errorCode=115):
-        face.copy_thread("t", "copy")
-    assert comparable(face.fresh(), "copy") == before
-    assert stored(database, "copy") == stored(database, "t")
-
-
-def test_batches_are_bounded(
-    make_face: MakeFace, database: DB, fail_command: FailCommand, mongod: None
-) -> None:
-    app_name, counter = f"batches {database.name}", CommandCounter()
-    face = make_face(client_kwargs={"appname": app_name, "event_listeners": [counter]})
-    Chain(face).put({f"channel {number}": "x" * 750_000 for number in range(40)})  # 30 MB
-    face.get_tuple(thread())
-    with fail_command(["aggregate"], app_name=app_name, errorCode=115), counter.recording():
-        face.copy_thread("t", "copy")
-    inserted = [one.size for one in counter.commands if one.name == "insert"]
-    assert sum(inserted) > 30_000_000
-    assert max(inserted) <= 17_000_000
-    assert values_of(face, thread("copy")) == values_of(face, thread("t"))
-
-
-@both_layouts
-def test_it_copies_on_a_client_that_knows_no_merge(make: MakeThread) -> None:
-    client: Any = mongomock.MongoClient()
-    saver = MongoDBSaver(client)
-
-    class OnMongomock:
-        def __init__(self) -> None:
-            self.saver, self.kind = saver, "sync"
-
-        put, put_writes, list = saver.put, saver.put_writes, saver.list
-        get_next_version = saver.get_next_version
-
-    face: Any = OnMongomock()
-    make(face, client["checkpointing_db"])
-    before = comparable(face, "t")
-    saver.copy_thread("t", "copy")
-    assert comparable(face, "copy") == before
-    assert len(before) == 4
-
-
-# ---------------------------------------------------------------------- many of them
 
 
 def test_pruning_thousands_takes_few_commands_of_bounded_size(
