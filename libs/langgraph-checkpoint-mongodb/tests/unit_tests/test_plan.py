@@ -37,6 +37,7 @@ from tests.unit_tests.strategies import (
 
 MB = 1024 * 1024
 LARGE = b"x" * 2 * INLINE_VALUE_BYTES
+OVER = INLINE_VALUE_BYTES + 1
 
 
 def version(counter: int = 1) -> str:
@@ -57,7 +58,7 @@ def plan(
     codec: Codec = CODEC,
     checkpoint_id: str = "c1",
 ) -> PutPlan:
-    """PutPlan a checkpoint whose every channel is new, unless said otherwise."""
+    """Plan a checkpoint whose every channel is new, unless said otherwise."""
     made = checkpoint(channel_values, channel_versions, id=checkpoint_id)
     new = channel_versions if new is None else new
     parent = CheckpointInfo(SPLIT, held or {}, digests=digests or {})
@@ -282,8 +283,8 @@ def test_a_channel_that_the_step_emptied_leaves_the_bundle() -> None:
 
 
 def test_a_value_that_has_grown_names_what_is_stored_and_holds_the_rest() -> None:
-    made = plan({"list": ["x" * 5000]}, {"list": V1})
-    later = followed(made, {"list": ["x" * 5000, "y" * 100]}, {"list": V2})
+    made = plan({"list": ["x" * OVER]}, {"list": V1})
+    later = followed(made, {"list": ["x" * OVER, "y" * 100]}, {"list": V2})
     assert not later.written
     entry = later.manifest()["list"]
     assert (entry.pieces, entry.holds) == ((NO_PART,), V2)
@@ -291,7 +292,7 @@ def test_a_value_that_has_grown_names_what_is_stored_and_holds_the_rest() -> Non
 
 
 def test_the_tails_together_are_bounded() -> None:
-    lists = {f"l{n}": ["x" * 5000] for n in range(20)}
+    lists = {f"l{n}": ["x" * OVER] for n in range(20)}
     made = plan(lists, dict.fromkeys(lists, V1))
     grown = {name: [*value, "y" * 2000] for name, value in lists.items()}
     later = followed(made, grown, dict.fromkeys(grown, V2))
@@ -301,7 +302,7 @@ def test_the_tails_together_are_bounded() -> None:
 
 
 def test_a_delta_snapshot_is_never_cut() -> None:
-    needs = {"list": DeltaSnapshot(["x" * 5000])} if HAS_DELTA_CHANNELS else {}
+    needs = {"list": DeltaSnapshot(["x" * OVER])} if HAS_DELTA_CHANNELS else {}
     assert not plan(needs, dict.fromkeys(needs, V1)).growths
 
 
@@ -342,7 +343,7 @@ def test_a_small_scalar_is_inline_without_being_serialized_by_itself() -> None:
 
 
 def test_an_unchanged_value_is_carried_and_not_even_serialized() -> None:
-    held = {"a": ManifestEntry("a", V1, 5000)}
+    held = {"a": ManifestEntry("a", V1, OVER)}
     made = plan({"a": object()}, {"a": V1}, new={}, held=held)
     assert made.carried == [held["a"]]
 
@@ -353,7 +354,7 @@ def test_a_value_is_written_although_the_caller_calls_nothing_new() -> None:
 
 
 def test_a_value_that_changed_is_written_although_the_caller_does_not_say_so() -> None:
-    made = plan({"a": LARGE}, {"a": V2}, new={}, held={"a": ManifestEntry("a", V1, 5000)})
+    made = plan({"a": LARGE}, {"a": V2}, new={}, held={"a": ManifestEntry("a", V1, OVER)})
     assert [entry.holds for entry, _ in made.written] == [V2]
 
 
@@ -366,7 +367,7 @@ def test_a_value_that_the_step_did_not_write_gets_a_key_of_the_checkpoints_own()
 
 
 def test_a_channel_without_a_version_is_written_and_never_carried() -> None:
-    held = {"a": ManifestEntry("a", "@c0", 5000, channel_version="")}
+    held = {"a": ManifestEntry("a", "@c0", OVER, channel_version="")}
     made = plan({"a": LARGE}, {}, held=held)
     assert [entry.version for entry, _ in made.written] == ["@c1"]
 
@@ -378,7 +379,7 @@ def test_a_snapshot_that_is_left_out_is_carried_while_its_version_stands() -> No
 
 
 def test_an_emptied_channel_is_not_carried() -> None:
-    made = plan({}, {"a": V2}, held={"a": ManifestEntry("a", V1, 5000)})
+    made = plan({}, {"a": V2}, held={"a": ManifestEntry("a", V1, OVER)})
     assert places(made) == []
 
 

@@ -45,7 +45,7 @@ class Ancestry:
     ) -> None:
         self._context, self.thread_id, self.long_ago = context, thread_id, long_ago
         self._documents = {CheckpointKey.of(document): document for document in documents}
-        self._chains: dict[str, AncestorPages] = {}
+        self._pages: dict[str, AncestorPages] = {}
         self._callers: dict[CheckpointKey, CheckpointKey | None] = {}
 
     @classmethod
@@ -189,11 +189,11 @@ class Ancestry:
             for channel, (type_, data) in counters.items()
             if self._context.codec.loads((type_, data))[0]
         }
-        chain = self._chain(key)
+        pages = self._pages_of(key)
         if not channels <= counted:
             # Its value is inline, or was never written, or not since the snapshot.
-            unpacked = await chain.unpacked(document)
-            values = await chain.values(document, sorted(channels), unpacked)
+            unpacked = await pages.unpacked(document)
+            values = await pages.values(document, sorted(channels), unpacked)
             versions = unpacked.checkpoint.get("channel_versions") if unpacked else None
             versions = versions or {}
             channels = {
@@ -201,22 +201,22 @@ class Ancestry:
                 for channel in channels
                 if channel in counted or (channel in versions and channel not in values)
             }
-        walk = Walk(self._context, chain, sorted(channels))
+        walk = Walk(self._context, pages, sorted(channels))
         await walk.follow(document)
         return {ancestor for ancestor in walk.path if ancestor in self._documents}
 
-    def _chain(self, key: CheckpointKey) -> AncestorPages:
+    def _pages_of(self, key: CheckpointKey) -> AncestorPages:
         """The checkpoints of a namespace, to walk along."""
-        if key.checkpoint_ns not in self._chains:
+        if key.checkpoint_ns not in self._pages:
             of_namespace = [
                 document
                 for other, document in self._documents.items()
                 if other.checkpoint_ns == key.checkpoint_ns
             ]
-            self._chains[key.checkpoint_ns] = AncestorPages(
+            self._pages[key.checkpoint_ns] = AncestorPages(
                 self._context, key.namespace(), of_namespace
             )
-        return self._chains[key.checkpoint_ns]
+        return self._pages[key.checkpoint_ns]
 
 
 def _is_of_one_call(key: CheckpointKey) -> bool:

@@ -63,9 +63,9 @@ async def _is_unbroken(
     context: Context, key: CheckpointKey, fields: Document, channels: Collection[str]
 ) -> bool:
     """Whether all ancestors exist from which a checkpoint's delta channels are rebuilt."""
-    chain = AncestorPages(context, key.namespace())
-    walk = Walk(context, chain, sorted(channels))
-    await chain.start(parent_id_of(fields), None)
+    pages = AncestorPages(context, key.namespace())
+    walk = Walk(context, pages, sorted(channels))
+    await pages.start(parent_id_of(fields), None)
     await walk.follow({**key.query(), **fields})
     try:
         await walk.check_unbroken()

@@ -75,11 +75,11 @@ async def get_delta_channel_history(
     thread_id, checkpoint_ns, checkpoint_id = thread_config(config)
     if not channels:
         return {}
-    chain = AncestorPages(context, {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns})
-    walk = Walk(context, chain, channels)
+    pages = AncestorPages(context, {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns})
+    walk = Walk(context, pages, channels)
     key = CheckpointKey(thread_id, checkpoint_ns, checkpoint_id or "")
     known = context.memory.info(key)
-    target = await chain.start(checkpoint_id, known.steps_for(channels) if known else None)
+    target = await pages.start(checkpoint_id, known.steps_for(channels) if known else None)
     if target is None:
         if known:
             raise _removed(key, channels)
@@ -89,7 +89,7 @@ async def get_delta_channel_history(
     await walk.follow(target)
     await walk.check_unbroken()
     await walk.read_referenced_seeds()
-    writes = await _writes(context, walk.path, channels, chain)
+    writes = await _writes(context, walk.path, channels, pages)
     if walk.path and not await context.io.find(
         "checkpoints", CheckpointKey.of(target).query(), KEY_FIELDS, limit=1, primary=True
     ):
@@ -250,15 +250,15 @@ class Walk:
 
     Args:
         context: What the call works with.
-        chain: The checkpoints of the namespace.
+        pages: The checkpoints of the namespace.
         channels: The channels looked for.
 
     Attributes:
         path: The ancestors visited, nearest first.
     """
 
-    def __init__(self, context: Context, chain: AncestorPages, channels: Sequence[str]) -> None:
-        self._context, self._chain = context, chain
+    def __init__(self, context: Context, pages: AncestorPages, channels: Sequence[str]) -> None:
+        self._context, self._pages = context, pages
         self.path: list[CheckpointKey] = []
         self._remaining = list(dict.fromkeys(channels))
         self._ends: dict[str, int] = {}
@@ -276,7 +276,7 @@ class Walk:
                 return
             seen.add(parent_id)
             # `get` would find it as well, but a coroutine for each ancestor takes its time.
-            document = self._chain.known.get(parent_id) or await self._chain.get(parent_id)
+            document = self._pages.known.get(parent_id) or await self._pages.get(parent_id)
             if document is None:
                 return
             self._oldest = document
@@ -292,7 +292,7 @@ class Walk:
         """
         if not self._remaining or not parent_id_of(self._oldest):
             return
-        unpacked = await self._chain.unpacked(self._oldest)
+        unpacked = await self._pages.unpacked(self._oldest)
         versions = unpacked.checkpoint.get("channel_versions") if unpacked else None
         lost = [channel for channel in self._remaining if channel in (versions or {})]
         if lost:
@@ -317,8 +317,8 @@ class Walk:
         return [channel for channel in self._remaining if channel not in rebuilt]
 
     async def _look_inside(self, document: Document, channels: Sequence[str]) -> None:
-        unpacked = await self._chain.unpacked(document)
-        values = await self._chain.values(document, channels, unpacked)
+        unpacked = await self._pages.unpacked(document)
+        values = await self._pages.values(document, channels, unpacked)
         for channel in channels:
             if channel in values:
                 self._seeds[channel] = values[channel]
@@ -356,11 +356,11 @@ class Walk:
 
 
 async def _writes(
-    context: Context, path: Sequence[CheckpointKey], channels: Sequence[str], chain: AncestorPages
+    context: Context, path: Sequence[CheckpointKey], channels: Sequence[str], pages: AncestorPages
 ) -> Mapping[str, list[Document]]:
     """The writes of these channels at all ancestors, by checkpoint id, in order."""
     writes: dict[str, list[Document]] = {key.checkpoint_id: [] for key in path}
-    for query in _writes_queries(path, chain):
+    for query in _writes_queries(path, pages):
         query["channel"] = {"$in": list(dict.fromkeys(channels))}
         read = await context.io.find("writes", query, _WRITE_FIELDS, primary=True)
         found = [document for document in read if document["checkpoint_id"] in writes]
@@ -377,10 +377,10 @@ async def _writes(
     }
 
 
-def _writes_queries(path: Sequence[CheckpointKey], chain: AncestorPages) -> list[Document]:
+def _writes_queries(path: Sequence[CheckpointKey], pages: AncestorPages) -> list[Document]:
     """Queries for the writes at a path, maybe for some beside it."""
     ids = [key.checkpoint_id for key in path]
-    if len(ids) > 1 and ids == sorted(ids, reverse=True) and chain.is_mostly(path):
+    if len(ids) > 1 and ids == sorted(ids, reverse=True) and pages.is_mostly(path):
         # One stretch of the index is faster than a lookup for each.
         return [{**path[0].namespace(), "checkpoint_id": {"$gte": ids[-1], "$lte": ids[0]}}]
     return checkpoint_queries(path)
