@@ -22,7 +22,7 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
 
 if TYPE_CHECKING:
     from tests.face import Face

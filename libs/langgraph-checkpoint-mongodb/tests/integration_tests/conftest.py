@@ -11,8 +11,8 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
-from langgraph.checkpoint.mongodb import _growing as growing
-from langgraph.checkpoint.mongodb import _plan as planning
+from langgraph.checkpoint.mongodb._layout import growing, pieces
+from langgraph.checkpoint.mongodb._layout import plan as planning
 from tests.face import Face, MakeFace
 from tests.support import CommandCounter
 
@@ -102,7 +102,7 @@ def small_limits() -> Iterator[None]:
         patched.setattr(planning, "BUNDLED_INLINE_BYTES", 30)
         patched.setattr(planning, "RECENT_VALUE_BYTES", 110)
         patched.setattr(planning, "RECENT_TOTAL_BYTES", 50)
-        patched.setattr(planning, "TAILS_TOTAL_BYTES", 80)
+        patched.setattr(pieces, "TAILS_TOTAL_BYTES", 80)
         patched.setattr(growing.cut_value, "__kwdefaults__", {"most_tail": 40})
         yield
 

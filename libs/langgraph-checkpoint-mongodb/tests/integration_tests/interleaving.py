@@ -7,10 +7,12 @@ test decides which operation takes the next step: no threads, no luck.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langgraph.checkpoint.mongodb import MongoDBSaver
-from langgraph.checkpoint.mongodb._port import Call, Update, Updated
+from langgraph.checkpoint.mongodb._database.port import Update, Updated
+from langgraph.checkpoint.mongodb._operations.context import Context
 from tests.integration_tests.tampering import COMMANDS
 
 
@@ -65,11 +67,11 @@ class Party:
     """
 
     def __init__(
-        self, saver: MongoDBSaver, operation: Callable[[Call], Coroutine[Any, Any, Any]]
+        self, saver: MongoDBSaver, operation: Callable[[Context], Coroutine[Any, Any, Any]]
     ) -> None:
-        call = saver._call()
-        port: Any = SteppingPort(call.io)
-        self._work = operation(Call(port, call.codec, call.ttl))
+        context = saver._context()
+        port: Any = SteppingPort(context.io)
+        self._work = operation(replace(context, io=port))
         self.done = self.acknowledged = False
         self.error: Exception | None = None
 

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from pymongo.errors import AutoReconnect
 
-from langgraph.checkpoint.mongodb._port import Update, Updated
+from langgraph.checkpoint.mongodb._database.port import Update, Updated
 from tests.face import Face
 
 COMMANDS = frozenset(
     {
-        *("find", "newest", "insert", "update", "update_many", "delete", "aggregate"),
+        *("find", "find_joined", "insert", "update", "update_many", "delete", "aggregate"),
         *("indexes", "create_indexes", "drop_index", "expire_after"),
     }
 )

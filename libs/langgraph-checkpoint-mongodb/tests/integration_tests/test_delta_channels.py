@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -12,33 +12,33 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.types import _DeltaSnapshot as DeltaSnapshot
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
 from pymongo import MongoClient
-from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb import MissingChannelValueError
 from tests.face import Face
 from tests.hypothesis_profile import examples
-from tests.support import Chain, CommandCounter, checkpoint, insert_old_write, insert_whole, thread
+from tests.integration_tests.delta_threads import (
+    COLLECTIONS,
+    DB,
+    LARGE,
+    DeltaThread,
+    history,
+    written,
+)
+from tests.support import CommandCounter, checkpoint, insert_old_write, insert_whole, thread
 
 if not hasattr(BaseCheckpointSaver, "get_delta_channel_history"):
     pytest.skip(
         "this langgraph-checkpoint has no delta channels: install langgraph-checkpoint>=4.1",
         allow_module_level=True,
     )
-
-from langgraph.channels.delta import DeltaChannel
-from langgraph.checkpoint.serde.types import _DeltaSnapshot as DeltaSnapshot
-
-COUNTERS = "counters_since_delta_snapshot"
-LARGE = "x" * 2 * INLINE_VALUE_BYTES
-COLLECTIONS = ("checkpoints", "checkpoint_writes", "checkpoint_channel_values")
-DB = Database[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -55,75 +55,6 @@ def database(module_database: DB) -> Iterator[DB]:
     yield module_database
     for name in COLLECTIONS:
         module_database[name].delete_many({})
-
-
-class DeltaThread(Chain):
-    """A thread with delta channels, put as langgraph puts it.
-
-    Args:
-        face: The saver.
-        config: Where it begins.
-        counters: Whether checkpoints count since their snapshots, as langgraph's do.
-    """
-
-    def __init__(
-        self, face: Face, config: RunnableConfig | None = None, *, counters: bool = True
-    ) -> None:
-        super().__init__(face, config=config)
-        self.counters = counters
-        self.counted: dict[str, int] = {}
-        self.silent: tuple[str, ...] = ()
-
-    def step(
-        self, writes: Mapping[str, Sequence[Any]], stored: Mapping[str, Any] | None = None
-    ) -> RunnableConfig:
-        """Put a checkpoint and the writes of the step after it.
-
-        Args:
-            writes: What the next step writes, by channel.
-            stored: Values that the checkpoint holds: snapshots, plain values.
-        """
-        stored = stored or {}
-        for channel in {*writes, *stored}:
-            self.counted[channel] = 0 if channel in stored else self.counted.get(channel, 0) + 1
-        metadata: dict[str, Any] = {}
-        counted = {channel: (n, n) for channel, n in self.counted.items() if n}
-        # langgraph counts the steps of every delta channel, written or not.
-        counted |= dict.fromkeys(self.silent, (0, 4000))
-        if self.counters and counted:
-            metadata[COUNTERS] = counted
-        self.values = {}
-        self.put(stored, touch=writes.keys() - stored.keys(), metadata=metadata)
-        for number, (channel, values) in enumerate(writes.items()):
-            task = f"task {number}"
-            self.face.put_writes(self.config, [(channel, value) for value in values], task)
-        return self.config
-
-
-def by_the_base_class(face: Face, config: RunnableConfig, channels: Sequence[str]) -> Any:
-    """What the base class's own walk answers, on the same saver."""
-    saver = face.saver
-    if isinstance(saver, MongoDBSaver):
-        return BaseCheckpointSaver.get_delta_channel_history(
-            saver, config=config, channels=channels
-        )
-    return face.run(
-        BaseCheckpointSaver.aget_delta_channel_history(saver, config=config, channels=channels)
-    )
-
-
-def history(face: Face, config: RunnableConfig, *channels: str) -> Any:
-    """The history of channels, after it was found equal to the base class's."""
-    found = face.get_delta_channel_history(config=config, channels=channels)
-    assert found == by_the_base_class(face, config, channels)
-    return found
-
-
-def written(entry: Any) -> list[Any]:
-    return [value for _, _, value in entry["writes"]]
-
-
-# ---------------------------------------------------------------------- the contract
 
 
 def test_writes_come_oldest_first_as_task_channel_value(face: Face) -> None:
@@ -325,9 +256,6 @@ def test_any_history_is_the_one_that_the_base_class_finds(
 threads = itertools.count()
 
 
-# ---------------------------------------------------------------------- its cost
-
-
 @pytest.mark.parametrize(
     ("counters", "seed_size", "most"),
     [(True, 1, 5), (True, len(LARGE), 5), (False, 1, 11), (False, len(LARGE), 11)],
@@ -366,159 +294,6 @@ def test_500_ancestors_take_a_handful_of_commands(
     for command in counter.commands:
         if command.collection == "checkpoint_writes":
             assert command.document["filter"]["channel"] == {"$in": ["log"]}
-
-
-# ---------------------------------------------------------------------- pruning
-
-
-def test_prune_keeps_what_is_needed_back_to_the_last_snapshot(face: Face, database: DB) -> None:
-    chain = DeltaThread(face)
-    chain.step({"log": ["a"]}, {"log": DeltaSnapshot(["old"])})
-    chain.step({"log": ["b"]})
-    chain.step({"log": ["c"]}, {"log": DeltaSnapshot(["seed"])})
-    for step in range(3):
-        last = chain.step({"log": [step]})
-    before = history(face, last, "log")
-    face.prune(["t"])
-    # Those that are kept for it are no part of the thread's history any more.
-    assert [row.config for row in face.list(thread())] == [last]
-    assert face.get_delta_channel_history(config=last, channels=["log"]) == before
-    assert written(before["log"]) == ["c", 0, 1]
-    assert database["checkpoints"].count_documents({}) == 4
-    chain.step({}, {"log": DeltaSnapshot(["c", 0, 1, 2])})
-    face.prune(["t"])
-    assert database["checkpoints"].count_documents({}) == 1
-
-
-def test_prune_of_a_newest_snapshot_keeps_nothing_else(face: Face) -> None:
-    chain = DeltaThread(face)
-    for step in range(3):
-        chain.step({"log": [step]})
-    chain.step({"log": ["pending"]}, {"log": DeltaSnapshot([0, 1, 2])})
-    face.prune(["t"])
-    (row,) = face.list(thread())
-    assert row.checkpoint["channel_values"] == {"log": DeltaSnapshot([0, 1, 2])}
-    assert row.pending_writes == [("task 0", "log", "pending")]
-
-
-def test_a_channel_that_was_never_written_keeps_nothing(face: Face) -> None:
-    chain = DeltaThread(face)
-    chain.silent = ("silent",)
-    for step in range(5):
-        chain.step({"log": [step]}, {"log": DeltaSnapshot([step])})
-    face.prune(["t"])
-    assert len(face.list(thread())) == 1
-
-
-def test_a_carried_snapshot_needs_no_ancestor(face: Face) -> None:
-    chain = DeltaThread(face)
-    chain.step({}, {"log": DeltaSnapshot([LARGE])})
-    chain.step({"other": [1]})
-    chain.step({"other": [2]}, {"other": DeltaSnapshot([1])})
-    face.prune(["t"])
-    (row,) = face.list(thread())
-    assert row.checkpoint["channel_values"]["log"] == DeltaSnapshot([LARGE])
-
-
-def test_a_migrated_thread_keeps_its_plain_seed(face: Face) -> None:
-    chain = DeltaThread(face, counters=False)
-    chain.step({"log": ["before"]}, {"log": ["plain"]})
-    chain.counters = True
-    chain.step({"log": ["after"]})
-    chain.step({"log": ["pending"]})
-    before = history(face, chain.config, "log")
-    face.prune(["t"])
-    assert face.get_delta_channel_history(config=chain.config, channels=["log"]) == before
-    assert before["log"]["seed"] == ["plain"]
-
-
-def test_delete_for_runs_spares_the_ancestors_of_another_run(face: Face, database: DB) -> None:
-    chain = DeltaThread(face)
-    configs = [chain.step({"log": [step]}) for step in range(4)]
-    first = {
-        "checkpoint_id": {"$in": [one["configurable"]["checkpoint_id"] for one in configs[:3]]}
-    }
-    database["checkpoints"].update_many(first, {"$set": {"run_id": "old run"}})
-    before = history(face, chain.config, "log")
-    face.delete_for_runs(["old run"])
-    assert face.get_delta_channel_history(config=chain.config, channels=["log"]) == before
-    assert written(before["log"]) == [0, 1, 2]
-
-
-def test_retention_of_many_delta_checkpoints_takes_few_commands(
-    counted: Face, counter: CommandCounter
-) -> None:
-    chain = DeltaThread(counted)
-    for step in range(60):
-        chain.step({"log": [step]}, {"log": DeltaSnapshot([step])} if step % 20 == 0 else None)
-    with counter.recording():
-        counted.prune(["t"], keep_last=25)
-    assert len(counter.commands) <= 20, counter.names
-    found = counted.get_delta_channel_history(config=chain.config, channels=["log"])
-    assert written(found["log"]) == [*range(40, 59)]
-    assert len(counted.list(thread())) == 25
-
-
-@pytest.mark.parametrize("since", [1, 20, 200])
-def test_a_checkpoint_that_was_read_tells_how_far_its_history_reaches(
-    counted: Face, counter: CommandCounter, since: int
-) -> None:
-    chain = DeltaThread(counted)
-    chain.silent = ("never written",)
-    for number in range(30):
-        chain.step({"log": [number]})
-    chain.step({"log": ["kept"]}, {"log": DeltaSnapshot(["seed"])})
-    for number in range(since):
-        chain.step({"log": [number]})
-    last = chain.config
-    assert counted.get_tuple(thread()) is not None
-    with counter.recording():
-        entry = counted.get_delta_channel_history(config=last, channels=["log"])["log"]
-    assert written(entry) == ["kept", *range(since - 1)]
-    # The ancestors, the seed, their writes, and whether the checkpoint is still there.
-    assert counter.names == ["find"] * 4
-    assert counter.commands[0].document["limit"] == since + 32
-
-
-@pytest.mark.parametrize(
-    "counters", [{"log": 7}, {"log": ["7", "7"]}, {"log": (1, 0)}, {"log": (1, -9)}, [7], "7", {}]
-)
-def test_counters_of_another_form_do_not_hide_the_history(face: Face, counters: Any) -> None:
-    chain = DeltaThread(face)
-    chain.step({"log": ["kept"]}, {"log": DeltaSnapshot(["seed"])})
-    for number in range(12):
-        chain.step({"log": [number]})
-    metadata: dict[str, Any] = {"source": "loop", "step": 0, COUNTERS: counters}
-    last = face.put(chain.config, checkpoint({}, chain.versions), metadata, {})
-    assert face.get_tuple(last)
-    found = face.get_delta_channel_history(config=last, channels=["log"])
-    assert written(found["log"]) == ["kept", *range(12)]
-    assert found == by_the_base_class(face, last, ["log"])
-
-
-def test_forks_between_its_ancestors_do_not_cut_a_history(
-    counted: Face, counter: CommandCounter
-) -> None:
-    chain = DeltaThread(counted)
-    chain.step({"log": ["kept"]}, {"log": DeltaSnapshot(["seed"])})
-    trunk = chain.config
-    for number in range(20):
-        chain.step({"log": [number]})
-        trunk, fork = chain.config, chain.counted.copy()
-        for beside in range(3):
-            chain.config = trunk
-            chain.step({"log": [f"{number} beside {beside}"]})
-        chain.config, chain.counted = trunk, fork
-    last = chain.step({})
-    assert counted.get_tuple(last)
-    with counter.recording():
-        found = counted.get_delta_channel_history(config=last, channels=["log"])
-    assert written(found["log"]) == ["kept", *range(20)]
-    # The page after one that was too short is no longer than a first one else.
-    assert [one.document["limit"] for one in counter.commands[:2]] == [52, 128]
-
-
-# ---------------------------------------------------------------------- a real graph
 
 
 def add_all(state: list[Any], writes: Sequence[Any]) -> list[Any]:

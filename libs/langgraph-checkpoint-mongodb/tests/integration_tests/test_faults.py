@@ -18,8 +18,10 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
-from langgraph.checkpoint.mongodb import _commit, _setup
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._layout.indexes import INDEXES
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._operations import commit as _commit
+from langgraph.checkpoint.mongodb._operations.setup import setup
 from tests.face import Face, Kind, MakeFace
 from tests.integration_tests.conftest import FailCommand
 from tests.integration_tests.tampering import (
@@ -367,12 +369,10 @@ def test_setup_can_be_retried_after_any_command(
 ) -> None:
     face = make_face(ttl=3600, create_indexes=False)
     port: Any = face.saver._port
-    wanted = {
-        role: len(indexes) + 2 for role, indexes in _setup.INDEXES.items()
-    }  # `_id` and the TTL
+    wanted = {role: len(indexes) + 2 for role, indexes in INDEXES.items()}  # `_id` and the TTL
 
-    def setup(saver: Any) -> None:
-        work = _setup.setup(saver._port, 3600)
+    def set_up(saver: Any) -> None:
+        work = setup(saver._port, 3600)
         if face.kind == "async":
             face.run(work)
         else:
@@ -386,10 +386,10 @@ def test_setup_can_be_retried_after_any_command(
         failed = False
         with failing(face, number, moment):
             try:
-                setup(face.saver)
+                set_up(face.saver)
             except InjectedFault:
                 failed = True
-        setup(face.saver)
+        set_up(face.saver)
         for role, count in wanted.items():
             assert len(database[port.name(role).partition(".")[2]].index_information()) == count
         number += 1

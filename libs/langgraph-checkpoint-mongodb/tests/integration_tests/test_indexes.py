@@ -12,7 +12,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from langgraph.checkpoint.mongodb import MongoDBSaver
-from langgraph.checkpoint.mongodb._setup import INDEXES
+from langgraph.checkpoint.mongodb._layout.indexes import INDEXES
 from tests.face import Face, MakeFace
 from tests.integration_tests.conftest import FailCommand
 from tests.support import LARGE_SIZE, Chain, Command, CommandCounter, thread, values_of

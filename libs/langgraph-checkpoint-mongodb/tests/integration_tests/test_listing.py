@@ -321,7 +321,7 @@ def test_large_values_make_pages_shorter(make_face: MakeFace) -> None:
     with counter.recording():
         rows = face.list(thread())
     assert [row.checkpoint["channel_values"]["a"][0] for row in rows] == [5, 4, 3, 2, 1, 0]
-    named = [named_values(one.document) for one in counter.commands if is_find_of_values(one)]
+    named = [referenced_values(one.document) for one in counter.commands if is_find_of_values(one)]
     # 32 MB at a time are three such values.
     assert named == [3, 3]
 
@@ -330,7 +330,7 @@ def is_find_of_values(command: Command) -> bool:
     return command.name == "find" and command.collection == "checkpoint_channel_values"
 
 
-def named_values(command: Mapping[str, Any]) -> int:
+def referenced_values(command: Mapping[str, Any]) -> int:
     """How many values of the one channel a query asks for."""
     version = command["filter"]["version"]
     return len(version["$in"]) if isinstance(version, dict) else 1

@@ -53,6 +53,7 @@ def test_a_lost_value_is_named(face: Face, database: Data, read: Callable[[Face]
     assert (error.thread_id, error.checkpoint_ns) == ("t", "")
     assert error.checkpoint_id == config["configurable"]["checkpoint_id"]
     assert error.missing == [("docs", chain.versions["docs"])]
+    assert error.cause == "value lost"
     for fact in ("'t'", error.checkpoint_id, "'docs'", chain.versions["docs"], "go on from an"):
         assert fact in str(error)
 

@@ -16,7 +16,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Send
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb._compression import DICTIONARY, decompress
+from langgraph.checkpoint.mongodb._layout.compression import DICTIONARY, decompress
 from tests.face import MakeFace
 from tests.support import LARGE_SIZE, Chain, checkpoint, insert_whole, thread
 

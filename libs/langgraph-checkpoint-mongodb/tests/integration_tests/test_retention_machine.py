@@ -27,8 +27,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
-from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
 from tests.face import Face
 from tests.hypothesis_profile import examples
 from tests.support import Chain, checkpoint, thread

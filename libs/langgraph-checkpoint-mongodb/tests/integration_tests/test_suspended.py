@@ -12,10 +12,10 @@ from bson import ObjectId
 from langchain_core.runnables import RunnableConfig
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import _clock
-from langgraph.checkpoint.mongodb._compat import COUNTERS, DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import COPY_CHANNEL
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._database import clock as _clock
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS, DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._layout.values import COPY_CHANNEL
 from tests.face import Face, MakeFace
 from tests.integration_tests.tampering import InjectedFault, Step, again, tampered
 from tests.support import (
@@ -277,13 +277,10 @@ def test_a_put_that_was_suspended_for_hours_lives_as_long_as_any_other(
     asleep: list[float] = []
     clocks, port = _clock.read, face.saver._port
 
-    def suspended(*_: Any) -> datetime:
+    async def suspended(*_: Any) -> datetime:
         return datetime.now(UTC) + timedelta(seconds=sum(asleep))
 
-    async def suspended_async(*_: Any) -> datetime:
-        return suspended()
-
-    monkeypatch.setattr(type(port), "_ask", suspended if face.kind == "sync" else suspended_async)
+    monkeypatch.setattr(type(port), "_ask_time", suspended)
     monkeypatch.setattr(
         _clock, "read", lambda: clocks()._replace(elapsed=clocks().elapsed + sum(asleep))
     )

@@ -15,9 +15,10 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, MongoDBSaver, _clock
-from langgraph.checkpoint.mongodb._clock import Reading
-from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
+from langgraph.checkpoint.mongodb import AsyncMongoDBSaver, MongoDBSaver
+from langgraph.checkpoint.mongodb._database import clock as _clock
+from langgraph.checkpoint.mongodb._database.clock import Reading
+from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
 from tests.face import Face, MakeFace
 from tests.integration_tests.tampering import again
 from tests.support import (
@@ -299,15 +300,11 @@ def answer_time(
     """Let a face's server tell a time of a test; return what it told."""
     told: list[datetime] = []
 
-    def ask(self: Any, seconds: float | None) -> datetime:
+    async def ask(self: Any, seconds: float | None) -> datetime:
         told.append(server())
         return told[-1]
 
-    async def ask_async(self: Any, seconds: float | None) -> datetime:
-        return ask(self, seconds)
-
-    port = type(face.saver._port)
-    monkeypatch.setattr(port, "_ask", ask if face.kind == "sync" else ask_async)
+    monkeypatch.setattr(type(face.saver._port), "_ask_time", ask)
     return told
 
 

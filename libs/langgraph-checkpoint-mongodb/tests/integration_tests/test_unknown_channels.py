@@ -14,9 +14,9 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import MissingChannelValueError
-from langgraph.checkpoint.mongodb._bundle import BUNDLE
-from langgraph.checkpoint.mongodb._growing import MAX_PIECES
-from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
+from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
+from langgraph.checkpoint.mongodb._layout.growing import MAX_PIECES
+from langgraph.checkpoint.mongodb._layout.plan import INLINE_VALUE_BYTES
 from tests.face import Face, MakeFace
 from tests.support import Chain, checkpoint, insert_whole, thread, values_of
 

@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import _plan
+from langgraph.checkpoint.mongodb._layout import plan as _plan
 from tests.face import Face, MakeFace
 from tests.hypothesis_profile import examples
 from tests.integration_tests.values import MESSAGES, VALUES, described, drawn

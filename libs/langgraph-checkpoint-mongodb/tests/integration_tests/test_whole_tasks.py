@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
-from langgraph.checkpoint.mongodb._pending import counting
+from langgraph.checkpoint.mongodb._layout.writes import counting
 from tests.face import Face, MakeFace
 from tests.hypothesis_profile import examples
 from tests.integration_tests.conftest import FailCommand

@@ -9,8 +9,8 @@ from typing import Any
 
 from pymongo.errors import OperationFailure
 
-from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._port import Role
+from langgraph.checkpoint.mongodb._database.port import Role
+from langgraph.checkpoint.mongodb._layout.keys import Document
 
 ROLES: tuple[Role, ...] = ("checkpoints", "writes", "values")
 

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from pymongo.operations import IndexModel
 
-from langgraph.checkpoint.mongodb._clock import wall_time
-from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._memory import Memory
-from langgraph.checkpoint.mongodb._port import Port, Role, Update, Updated
+from langgraph.checkpoint.mongodb._database.clock import wall_time
+from langgraph.checkpoint.mongodb._database.port import Join, Port, Role, Update, Updated
+from langgraph.checkpoint.mongodb._layout.keys import Document
+from langgraph.checkpoint.mongodb._operations.memory import Memory
 
 T = TypeVar("T")
 
@@ -67,29 +67,35 @@ class ScriptedPort(Port):
     async def find(
         self,
         role: Role,
-        query: Document,
-        fields: Document,
+        filter: Document,
+        projection: Document,
         *,
         sort: Sequence[tuple[str, int]] | None = None,
-        most: int = 0,
-        fresh: bool = False,
+        limit: int = 0,
+        primary: bool = False,
     ) -> list[Document]:
-        options = {"fields": fields, "sort": sort, "most": most, "fresh": fresh}
-        found: list[Document] = self._answer("find", role, query, **options)
+        options = {"projection": projection, "sort": sort, "limit": limit, "primary": primary}
+        found: list[Document] = self._answer("find", role, filter, **options)
         return found
 
     async def find_within(
-        self, role: Role, query: Document, *, sort: Any, most_bytes: int
+        self, role: Role, filter: Document, *, sort: Any, most_bytes: int
     ) -> tuple[list[Document], bool]:
-        found = self._answer("find_within", role, query, sort=sort, most_bytes=most_bytes)
+        found = self._answer("find_within", role, filter, sort=sort, most_bytes=most_bytes)
         return found if isinstance(found, tuple) else (found, True)
 
-    async def newest(
-        self, query: Document, sort: Sequence[tuple[str, int]], *, fresh: bool = False
+    async def find_joined(
+        self,
+        role: Role,
+        filter: Document,
+        join: Join,
+        *,
+        sort: Sequence[tuple[str, int]],
+        primary: bool = False,
     ) -> tuple[Document, list[Document] | None] | None:
-        options = {"sort": sort, "fresh": fresh}
+        options = {"join": join, "sort": sort, "primary": primary}
         found: tuple[Document, list[Document] | None] | None
-        found = self._answer("newest", "checkpoints", query, **options)
+        found = self._answer("find_joined", role, filter, **options)
         return found
 
     async def insert(self, role: Role, documents: Sequence[Document]) -> list[int]:
@@ -100,12 +106,12 @@ class ScriptedPort(Port):
         updated: Updated = self._answer("update", role, list(updates))
         return updated
 
-    async def update_many(self, role: Role, query: Document, update: Document) -> int:
-        matched: int = self._answer("update_many", role, query, update=update)
+    async def update_many(self, role: Role, filter: Document, update: Document) -> int:
+        matched: int = self._answer("update_many", role, filter, update=update)
         return matched
 
-    async def delete(self, role: Role, query: Document) -> int:
-        deleted: int = self._answer("delete", role, query)
+    async def delete(self, role: Role, filter: Document) -> int:
+        deleted: int = self._answer("delete", role, filter)
         return deleted
 
     async def aggregate(self, role: Role, pipeline: Sequence[Document]) -> list[Document]:

@@ -12,8 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langgraph.checkpoint.mongodb import _clock
-from langgraph.checkpoint.mongodb._clock import Clock, Reading, clock_of, object_id, read, wall_time
+from langgraph.checkpoint.mongodb._database import clock as _clock
+from langgraph.checkpoint.mongodb._database.clock import (
+    Clock,
+    Reading,
+    clock_of,
+    object_id,
+    read,
+    wall_time,
+)
 
 SERVER = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -16,20 +16,17 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph.checkpoint.mongodb._clock import wall_time as now
-from langgraph.checkpoint.mongodb._codec import (
+from langgraph.checkpoint.mongodb._database.clock import wall_time
+from langgraph.checkpoint.mongodb._layout.codec import (
     Codec,
     document_size,
     estimate_size,
     native_size,
 )
-from langgraph.checkpoint.mongodb._documents import (
-    CheckpointKey,
-    ManifestEntry,
-    payload_size,
-    value_documents,
-)
-from langgraph.checkpoint.mongodb._pending import write_documents
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey
+from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
+from langgraph.checkpoint.mongodb._layout.values import payload_size, value_documents
+from langgraph.checkpoint.mongodb._layout.writes import write_documents
 from tests.unit_tests.strategies import CODEC, names, texts, values
 
 MB = 1024 * 1024
@@ -121,7 +118,7 @@ def test_the_size_of_a_value_document_is_exact(
     entry = ManifestEntry(channel, "v", 1, parts=parts)
     typed = [CODEC.dumps(value)] * (parts or 1)
     key = CheckpointKey("t", "", "c")
-    for document in value_documents(key, entry, typed, now() if ttl else None):
+    for document in value_documents(key, entry, typed, wall_time() if ttl else None):
         assert payload_size(document) == as_stored(document)
 
 
@@ -130,7 +127,7 @@ def test_the_size_of_a_write_document_is_exact(
     channel: str, value: Any, ttl: bool, path: str
 ) -> None:
     key = CheckpointKey("t", "", "c")
-    stamp = now() if ttl else None
+    stamp = wall_time() if ttl else None
     (document,) = write_documents(CODEC, key, [(channel, value)], "task", path, stamp)
     assert payload_size(document) == as_stored(document)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
-from langgraph.checkpoint.mongodb._compression import (
+from langgraph.checkpoint.mongodb._layout.compression import (
     COMPRESSED_BYTES,
     DICTIONARY,
     compress,

@@ -11,6 +11,7 @@ import pytest
 
 from langgraph.checkpoint import mongodb
 from langgraph.checkpoint.mongodb import errors
+from langgraph.checkpoint.mongodb._layout.states import STATES
 
 LIBRARY = Path(__file__).resolve().parents[2]
 REPOSITORY = LIBRARY.parents[1]
@@ -107,7 +108,20 @@ def test_arguments_in_the_readme_are_those_of_both_savers() -> None:
 
 
 @needs_repository
-def test_the_design_names_every_file_and_no_other() -> None:
-    listed = re.findall(r"`(\w+\.py)`", (REPOSITORY / "docs" / "design.md").read_text())
-    package = Path(str(mongodb.__file__)).parent
-    assert sorted(listed) == sorted(path.name for path in package.glob("*.py"))
+@pytest.mark.parametrize("room", ["_layout", "_database", "_operations", ""])
+def test_the_design_names_every_file_of_a_room_and_no_other(room: str) -> None:
+    _, _, section = (REPOSITORY / "docs" / "design.md").read_text().partition("\n## Rooms\n")
+    begin = f"**`{room}`.**" if room else "**The faces.**"
+    (paragraph,) = [one for one in section.split("\n\n") if one.startswith(begin)]
+    files = {path.name for path in (Path(str(mongodb.__file__)).parent / room).glob("*.py")}
+    outside = {"__init__.py"} if room else {"errors.py"}
+    assert sorted(re.findall(r"`(\w+\.py)`", paragraph)) == sorted(files - outside)
+
+
+@needs_repository
+def test_the_life_of_a_checkpoint_is_told_in_the_same_words_in_code_and_design() -> None:
+    _, _, section = (
+        (REPOSITORY / "docs" / "design.md").read_text().partition("\n## The life of a checkpoint\n")
+    )
+    rows = re.findall(r"^\| (.+) \|$", section.partition("\n## ")[0], re.M)
+    assert [tuple(row.split(" | ")) for row in rows[1:]] == [tuple(state) for state in STATES]

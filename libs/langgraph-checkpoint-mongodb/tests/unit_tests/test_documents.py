@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
-from langgraph.checkpoint.mongodb._documents import (
-    LAYOUT,
-    CheckpointKey,
-    ManifestEntry,
-    ValueKey,
-    layout_of,
-    value_documents,
-    value_version,
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, ValueKey
+from langgraph.checkpoint.mongodb._layout.layouts import SPLIT, WHOLE, layout_of
+from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
+from langgraph.checkpoint.mongodb._layout.values import value_documents, value_version
+from langgraph.checkpoint.mongodb._layout.writes import (
+    pending_writes,
+    refer,
+    referred,
+    write_documents,
 )
-from langgraph.checkpoint.mongodb._pending import pending_writes, refer, referred, write_documents
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 from tests.unit_tests.strategies import CODEC, names, texts, unique_versions, values, versions
 
@@ -29,11 +29,11 @@ STAMP = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def test_a_document_without_a_layout_is_whole() -> None:
-    assert layout_of({"checkpoint_id": "c"}) == 1
+    assert layout_of({"checkpoint_id": "c"}) == WHOLE
 
 
 def test_a_split_document_says_so() -> None:
-    assert layout_of({"layout": LAYOUT}) == 2
+    assert layout_of({"layout": 2}) == SPLIT
 
 
 @pytest.mark.parametrize("layout", [0, 3, "2", None])
@@ -64,7 +64,7 @@ def test_any_other_version_is_made_unique_by_its_checkpoint(version: object) -> 
 
 @given(versions, names)
 def test_a_key_of_its_own_names_the_checkpoint(version: object, checkpoint_id: str) -> None:
-    assert value_version(version, checkpoint_id, own=True).endswith(f"@{checkpoint_id}")
+    assert value_version(version, checkpoint_id, private=True).endswith(f"@{checkpoint_id}")
 
 
 # ------------------------------------------------------------------ manifest entries

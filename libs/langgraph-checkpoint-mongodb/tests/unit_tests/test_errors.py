@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import get_args
 
 import pytest
 from pymongo.errors import DocumentTooLarge
@@ -13,12 +14,14 @@ from langgraph.checkpoint.mongodb import (
     MongoDBSaverError,
     UnknownLayoutError,
 )
+from langgraph.checkpoint.mongodb.errors import MissingCause
 
 MISSING = [("docs", "00000001.5"), ("plan", "2@c7")]
+CAUSES = get_args(MissingCause)
 ERRORS: list[MongoDBSaverError] = [
     ChannelTooLargeError("docs", 17_000_001, 16_777_216, "its value document"),
     CheckpointTooLargeError("its metadata", 17_000_001, 16_777_216, "c7"),
-    MissingChannelValueError("t7", "child:1", "c7", MISSING),
+    *(MissingChannelValueError("t7", "child:1", "c7", MISSING, cause) for cause in CAUSES),
     UnknownLayoutError(3, "t7", "c7"),
 ]
 FACTS = {
@@ -30,7 +33,7 @@ FACTS = {
 ADVICE = {
     ChannelTooLargeError: "put a reference into the state",
     CheckpointTooLargeError: "Nothing was written",
-    MissingChannelValueError: "Restore it, or go on from an older checkpoint",
+    MissingChannelValueError: "go on from an older checkpoint",
     UnknownLayoutError: "Upgrade langgraph-checkpoint-mongodb",
 }
 each_error = pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -64,8 +67,13 @@ def test_a_copy_is_the_same(error: Exception) -> None:
     assert str(copy.deepcopy(error)) == str(error)
 
 
+def test_each_cause_of_a_missing_value_has_a_text_of_its_own() -> None:
+    texts = {str(error) for error in ERRORS if isinstance(error, MissingChannelValueError)}
+    assert len(texts) == len(CAUSES) == 4
+
+
 def test_facts_are_attributes() -> None:
-    channel, checkpoint, missing, layout = ERRORS
+    channel, checkpoint, missing, *_, layout = ERRORS
     assert isinstance(channel, ChannelTooLargeError)
     assert (channel.channel, channel.size, channel.limit) == ("docs", 17_000_001, 16_777_216)
     assert channel.where == "its value document"
@@ -74,6 +82,7 @@ def test_facts_are_attributes() -> None:
     assert (checkpoint.size, checkpoint.limit) == (17_000_001, 16_777_216)
     assert isinstance(missing, MissingChannelValueError)
     assert (missing.thread_id, missing.checkpoint_ns) == ("t7", "child:1")
+    assert missing.cause == "value lost"
     assert (missing.checkpoint_id, missing.missing) == ("c7", MISSING)
     assert isinstance(layout, UnknownLayoutError)
     assert (layout.layout, layout.thread_id, layout.checkpoint_id) == (3, "t7", "c7")

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.errors import AutoReconnect, OperationFailure
 
-from langgraph.checkpoint.mongodb import _gathering
-from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._gathering import Gathering
-from langgraph.checkpoint.mongodb._port import Role
+from langgraph.checkpoint.mongodb._database import gathering as _gathering
+from langgraph.checkpoint.mongodb._database.gathering import Gathering
+from langgraph.checkpoint.mongodb._database.port import Role
+from langgraph.checkpoint.mongodb._layout.keys import Document
 from tests.unit_tests.keyed_server import ROLES, Server, document, is_right
 
 CALLS = st.lists(

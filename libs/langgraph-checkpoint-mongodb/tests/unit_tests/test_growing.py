@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langgraph.checkpoint.mongodb._growing import (
+from langgraph.checkpoint.mongodb._layout.growing import (
     MAX_PIECES,
     PIECE_BYTES,
     SMALL_PIECE_BYTES,
@@ -67,7 +67,7 @@ edits = st.sampled_from(["append", "append", "append", "edit last", "edit first"
 
 @given(st.lists(st.tuples(edits, items), max_size=30))
 def test_a_list_that_is_edited_is_put_together_as_it_was(steps: list[tuple[str, str]]) -> None:
-    state = ["x" * 5000]
+    state = ["x" * 2 * TAIL_BYTES]
     store = Store(state)
     for number, (edit, item) in enumerate(steps):
         item = f"{number}{item}"
@@ -83,10 +83,10 @@ def test_a_list_that_is_edited_is_put_together_as_it_was(steps: list[tuple[str, 
 
 
 def test_what_is_appended_is_a_tail_first_and_then_a_piece() -> None:
-    store = Store(["x" * 5000])
-    store.put(["x" * 5000, "y" * 1000])
+    store = Store(["x" * 2 * TAIL_BYTES])
+    store.put(["x" * 2 * TAIL_BYTES, "y" * 1000])
     assert (len(store.pieces), len(store.growth.tail)) == (1, 1003)
-    store.put(["x" * 5000, "y" * 1000, "z" * TAIL_BYTES])
+    store.put(["x" * 2 * TAIL_BYTES, "y" * 1000, "z" * TAIL_BYTES])
     assert (len(store.pieces), store.growth.tail) == (2, b"")
 
 
@@ -117,7 +117,7 @@ def test_a_list_and_a_dict_of_the_same_bytes_are_not_mixed_up() -> None:
 
 
 def test_a_short_value_has_few_pieces_and_a_long_one_more() -> None:
-    state = ["x" * 5000]
+    state = ["x" * 2 * TAIL_BYTES]
     store = Store(state)
     for number in range(150):
         state = [*state, str(number) * (TAIL_BYTES // len(str(number)) + 10)]
@@ -149,7 +149,7 @@ def test_of_a_value_of_small_pieces_none_is_left_when_they_become_one() -> None:
 
 
 def test_few_digests_serve_many_pieces() -> None:
-    state = ["x" * 5000]
+    state = ["x" * 2 * TAIL_BYTES]
     store = Store(state)
     for number in range(200):
         state = [*state, str(number) * 3000]
@@ -158,8 +158,8 @@ def test_few_digests_serve_many_pieces() -> None:
 
 
 def test_no_piece_is_larger_than_a_piece_may_be() -> None:
-    store = Store(["x" * 5000])
-    store.put(["x" * 5000, "y" * (2 * PIECE_BYTES + 10)])
+    store = Store(["x" * 2 * TAIL_BYTES])
+    store.put(["x" * 2 * TAIL_BYTES, "y" * (2 * PIECE_BYTES + 10)])
     assert max(map(len, store.pieces)) == PIECE_BYTES
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,13 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver, _history, _reading
-from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN
-from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import LAYOUT, CheckpointKey, Document
-from langgraph.checkpoint.mongodb._memory import Parent
-from langgraph.checkpoint.mongodb._port import Role
-from langgraph.checkpoint.mongodb._queries import config_of
+from langgraph.checkpoint.mongodb import MissingChannelValueError, MongoDBSaver
+from langgraph.checkpoint.mongodb._database.port import Role
+from langgraph.checkpoint.mongodb._layout import keys, layouts
+from langgraph.checkpoint.mongodb._layout.checkpoint import CheckpointInfo
+from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document, config_of
+from langgraph.checkpoint.mongodb._layout.layouts import SPLIT, WHOLE
+from langgraph.checkpoint.mongodb._layout.states import RETAINED, UNPROVEN
+from langgraph.checkpoint.mongodb._operations import history as _history
+from langgraph.checkpoint.mongodb._operations import reading as _reading
 from tests.hypothesis_profile import examples
 from tests.support import needs_delta_channels, thread
 from tests.unit_tests.threads import CHANNELS, Node, build, mongomock_saver, rebuilt, shapes
@@ -30,8 +34,9 @@ def _small_pages() -> Iterator[None]:
         patched.setattr(_history, "_FIRST_PAGE", 2)
         patched.setattr(_history, "_NEXT_PAGE", 3)
         patched.setattr(_history, "_BESIDE_STEPS", 1)
-        patched.setattr(_history, "_AT_FIRST", 2)
-        patched.setattr(_history, "_IDS_PER_QUERY", 2)
+        patched.setattr(keys, "_KEYS_PER_QUERY", 2)
+        few = replace(SPLIT, first_fetch=2)
+        patched.setattr(layouts, "LAYOUTS", {1: WHOLE, 2: few})
         yield
 
 
@@ -93,7 +98,7 @@ def test_what_is_remembered_of_its_length_does_not_change_a_history(
     saver = mongomock_saver()
     for key in build(saver, nodes):
         expected = by_default(saver, key)
-        saver._port.memory.remember(key, Parent(LAYOUT, {}, steps=steps))
+        saver._memory.remember(key, CheckpointInfo(SPLIT, {}, steps=steps))
         assert history(saver, key) == expected
         assert history(saver, key, CHANNELS[0]) == {CHANNELS[0]: expected[CHANNELS[0]]}
 
@@ -215,6 +220,7 @@ def test_a_seed_that_was_deleted_is_an_error_that_names_it() -> None:
         history(saver, keys[1])
     assert [channel for channel, _ in failed.value.missing] == ["log"]
     assert failed.value.checkpoint_id == keys[0].checkpoint_id
+    assert failed.value.cause == "value lost"
 
 
 def test_a_history_whose_beginning_was_removed_is_an_error_that_names_the_channel() -> None:
@@ -224,6 +230,7 @@ def test_a_history_whose_beginning_was_removed_is_an_error_that_names_the_channe
     with pytest.raises(MissingChannelValueError) as failed:
         history(saver, keys[2])
     assert [channel for channel, _ in failed.value.missing] == ["log"]
+    assert failed.value.cause == "history cut"
 
 
 def test_a_checkpoint_that_was_removed_since_it_was_read_is_told() -> None:
@@ -231,9 +238,10 @@ def test_a_checkpoint_that_was_removed_since_it_was_read_is_told() -> None:
     keys = build(saver, chain(("write", "idle"), ("write", "idle")))
     assert saver.get_tuple(config_of(keys[1])) is not None
     saver.checkpoint_collection.delete_many({})
-    with pytest.raises(MissingChannelValueError, match="just removed") as failed:
+    with pytest.raises(MissingChannelValueError) as failed:
         history(saver, keys[1], "log")
     assert failed.value.checkpoint_id == keys[1].checkpoint_id
+    assert failed.value.cause == "removed while read"
 
 
 def test_a_thread_that_is_deleted_while_its_history_is_read_is_told(
@@ -249,7 +257,7 @@ def test_a_thread_that_is_deleted_while_its_history_is_read_is_told(
         return await find(role, *args, **options)
 
     monkeypatch.setattr(saver._port, "find", find_after_a_deletion)
-    with pytest.raises(MissingChannelValueError, match="just removed"):
+    with pytest.raises(MissingChannelValueError, match="was removed while it was read"):
         history(saver, keys[1], "log")
 
 

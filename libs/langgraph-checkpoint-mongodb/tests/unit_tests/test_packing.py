@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph.checkpoint.mongodb._bundle import Bundle
-from langgraph.checkpoint.mongodb._growing import Group, Growth
-from langgraph.checkpoint.mongodb._packing import pack_checkpoint, unpack_checkpoint
+from langgraph.checkpoint.mongodb._layout.bundle import Bundle
+from langgraph.checkpoint.mongodb._layout.growing import Group, Growth
+from langgraph.checkpoint.mongodb._layout.packing import pack_checkpoint, unpack_checkpoint
 from tests.support import LARGE_SIZE, checkpoint
 from tests.unit_tests.strategies import CODEC, names, texts, values, versions
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from langgraph.checkpoint.mongodb._codec import Typed
-from langgraph.checkpoint.mongodb._parts import (
+from langgraph.checkpoint.mongodb._layout.codec import Typed
+from langgraph.checkpoint.mongodb._layout.parts import (
     LARGE_ITEM_BYTES,
     digest,
     join_parts,

@@ -9,25 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph.checkpoint.mongodb._bundle import BUNDLE
-from langgraph.checkpoint.mongodb._codec import Codec, Typed
-from langgraph.checkpoint.mongodb._compat import DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import (
-    LAYOUT,
-    WHOLE,
-    CheckpointKey,
-    ManifestEntry,
-    version_text,
-)
-from langgraph.checkpoint.mongodb._memory import Parent
-from langgraph.checkpoint.mongodb._parts import LARGE_ITEM_BYTES, join_parts
-from langgraph.checkpoint.mongodb._plan import (
+from langgraph.checkpoint.mongodb._layout.bundle import BUNDLE
+from langgraph.checkpoint.mongodb._layout.checkpoint import CheckpointInfo
+from langgraph.checkpoint.mongodb._layout.codec import Codec, Typed
+from langgraph.checkpoint.mongodb._layout.compat import DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey
+from langgraph.checkpoint.mongodb._layout.layouts import SPLIT
+from langgraph.checkpoint.mongodb._layout.manifest import NO_PART, ManifestEntry
+from langgraph.checkpoint.mongodb._layout.parts import LARGE_ITEM_BYTES, join_parts
+from langgraph.checkpoint.mongodb._layout.pieces import TAILS_TOTAL_BYTES
+from langgraph.checkpoint.mongodb._layout.plan import (
     INLINE_TOTAL_BYTES,
     INLINE_VALUE_BYTES,
-    TAILS_TOTAL_BYTES,
-    Plan,
-    Planner,
+    plan_put,
 )
+from langgraph.checkpoint.mongodb._layout.put_plan import PutPlan
+from langgraph.checkpoint.mongodb._layout.values import version_text
 from tests.hypothesis_profile import examples
 from tests.support import HAS_DELTA_CHANNELS, checkpoint, needs_delta_channels
 from tests.unit_tests.strategies import (
@@ -40,6 +37,7 @@ from tests.unit_tests.strategies import (
 
 MB = 1024 * 1024
 LARGE = b"x" * 2 * INLINE_VALUE_BYTES
+OVER = INLINE_VALUE_BYTES + 1
 
 
 def version(counter: int = 1) -> str:
@@ -59,27 +57,27 @@ def plan(
     own: Collection[str] = (),
     codec: Codec = CODEC,
     checkpoint_id: str = "c1",
-) -> Plan:
+) -> PutPlan:
     """Plan a checkpoint whose every channel is new, unless said otherwise."""
     made = checkpoint(channel_values, channel_versions, id=checkpoint_id)
     new = channel_versions if new is None else new
-    parent = Parent(LAYOUT, held or {}, digests=digests or {})
-    return Planner(codec, made, dict(new), parent, own).plan()
+    parent = CheckpointInfo(SPLIT, held or {}, digests=digests or {})
+    return plan_put(codec, made, dict(new), parent, own)
 
 
-def places(made: Plan) -> list[str]:
+def places(made: PutPlan) -> list[str]:
     """The channels, once for each place that they are in."""
     carried = [entry.channel for entry in made.carried]
     written = [entry.channel for entry, _ in made.written]
     return sorted([*made.inline, *carried, *written])
 
 
-def read(made: Plan, entry: ManifestEntry) -> Any:
+def read(made: PutPlan, entry: ManifestEntry) -> Any:
     (parts,) = [parts for one, parts in made.written if one == entry]
     return CODEC.loads(parts[0]) if entry.parts is None else join_parts(CODEC, parts)
 
 
-def inline_sizes(made: Plan) -> list[int]:
+def inline_sizes(made: PutPlan) -> list[int]:
     return [len(CODEC.dumps(value)[1]) for value in made.inline.values()]
 
 
@@ -231,15 +229,15 @@ def test_beyond_the_total_the_smallest_values_stay_inline_where_none_can_be_bund
 MANY = {f"c{n:03}": f"{n:03}" * 100 for n in range(300)}
 
 
-def after(made: Plan) -> Parent:
+def after(made: PutPlan) -> CheckpointInfo:
     """What a put that follows knows."""
-    return Parent(LAYOUT, made.manifest(), growths=made.growths, bundle=made.bundle)
+    return CheckpointInfo(SPLIT, made.manifest(), growths=made.growths, bundle=made.bundle)
 
 
-def followed(made: Plan, channel_values: Mapping[str, Any], new: Mapping[str, Any]) -> Plan:
+def followed(made: PutPlan, channel_values: Mapping[str, Any], new: Mapping[str, Any]) -> PutPlan:
     channel_versions = {**dict.fromkeys(channel_values, V1), **new}
     stored = checkpoint(channel_values, channel_versions, id="c2")
-    return Planner(CODEC, stored, dict(new), after(made)).plan()
+    return plan_put(CODEC, stored, dict(new), after(made))
 
 
 def test_small_values_beyond_the_total_are_bundled_in_one_document() -> None:
@@ -260,7 +258,7 @@ def test_a_step_after_a_bundle_writes_what_it_changed_inline() -> None:
 def test_what_has_another_version_than_the_bundle_holds_is_stored_anew() -> None:
     made = plan(MANY, dict.fromkeys(MANY, V1))
     stored = checkpoint(MANY, {**dict.fromkeys(MANY, V1), "c001": V2}, id="c2")
-    later = Planner(CODEC, stored, {}, after(made)).plan()
+    later = plan_put(CODEC, stored, {}, after(made))
     assert later.inline == {"c001": MANY["c001"]}
 
 
@@ -268,7 +266,7 @@ def test_a_channel_that_is_not_given_stays_in_the_bundle() -> None:
     made = plan(MANY, dict.fromkeys(MANY, V1))
     given_ = {name: value for name, value in MANY.items() if name != "c001"}
     stored = checkpoint(given_, dict.fromkeys(MANY, V1), id="c2")
-    later = Planner(CODEC, stored, {}, after(made)).plan()
+    later = plan_put(CODEC, stored, {}, after(made))
     assert later.bundle is not None
     assert "c001" in later.bundle.live
 
@@ -285,16 +283,16 @@ def test_a_channel_that_the_step_emptied_leaves_the_bundle() -> None:
 
 
 def test_a_value_that_has_grown_names_what_is_stored_and_holds_the_rest() -> None:
-    made = plan({"list": ["x" * 5000]}, {"list": V1})
-    later = followed(made, {"list": ["x" * 5000, "y" * 100]}, {"list": V2})
+    made = plan({"list": ["x" * OVER]}, {"list": V1})
+    later = followed(made, {"list": ["x" * OVER, "y" * 100]}, {"list": V2})
     assert not later.written
     entry = later.manifest()["list"]
-    assert (entry.pieces, entry.holds) == ((WHOLE,), V2)
+    assert (entry.pieces, entry.holds) == ((NO_PART,), V2)
     assert len(later.growths["list"].tail) == 102
 
 
 def test_the_tails_together_are_bounded() -> None:
-    lists = {f"l{n}": ["x" * 5000] for n in range(20)}
+    lists = {f"l{n}": ["x" * OVER] for n in range(20)}
     made = plan(lists, dict.fromkeys(lists, V1))
     grown = {name: [*value, "y" * 2000] for name, value in lists.items()}
     later = followed(made, grown, dict.fromkeys(grown, V2))
@@ -304,7 +302,7 @@ def test_the_tails_together_are_bounded() -> None:
 
 
 def test_a_delta_snapshot_is_never_cut() -> None:
-    needs = {"list": DeltaSnapshot(["x" * 5000])} if HAS_DELTA_CHANNELS else {}
+    needs = {"list": DeltaSnapshot(["x" * OVER])} if HAS_DELTA_CHANNELS else {}
     assert not plan(needs, dict.fromkeys(needs, V1)).growths
 
 
@@ -345,7 +343,7 @@ def test_a_small_scalar_is_inline_without_being_serialized_by_itself() -> None:
 
 
 def test_an_unchanged_value_is_carried_and_not_even_serialized() -> None:
-    held = {"a": ManifestEntry("a", V1, 5000)}
+    held = {"a": ManifestEntry("a", V1, OVER)}
     made = plan({"a": object()}, {"a": V1}, new={}, held=held)
     assert made.carried == [held["a"]]
 
@@ -356,7 +354,7 @@ def test_a_value_is_written_although_the_caller_calls_nothing_new() -> None:
 
 
 def test_a_value_that_changed_is_written_although_the_caller_does_not_say_so() -> None:
-    made = plan({"a": LARGE}, {"a": V2}, new={}, held={"a": ManifestEntry("a", V1, 5000)})
+    made = plan({"a": LARGE}, {"a": V2}, new={}, held={"a": ManifestEntry("a", V1, OVER)})
     assert [entry.holds for entry, _ in made.written] == [V2]
 
 
@@ -369,7 +367,7 @@ def test_a_value_that_the_step_did_not_write_gets_a_key_of_the_checkpoints_own()
 
 
 def test_a_channel_without_a_version_is_written_and_never_carried() -> None:
-    held = {"a": ManifestEntry("a", "@c0", 5000, channel_version="")}
+    held = {"a": ManifestEntry("a", "@c0", OVER, channel_version="")}
     made = plan({"a": LARGE}, {}, held=held)
     assert [entry.version for entry, _ in made.written] == ["@c1"]
 
@@ -381,7 +379,7 @@ def test_a_snapshot_that_is_left_out_is_carried_while_its_version_stands() -> No
 
 
 def test_an_emptied_channel_is_not_carried() -> None:
-    made = plan({}, {"a": V2}, held={"a": ManifestEntry("a", V1, 5000)})
+    made = plan({}, {"a": V2}, held={"a": ManifestEntry("a", V1, OVER)})
     assert places(made) == []
 
 
@@ -412,7 +410,7 @@ DOCS = b"d" * MB
 SMALL = b"s" * 2 * INLINE_VALUE_BYTES
 
 
-def input_step() -> Plan:
+def input_step() -> PutPlan:
     return plan({"__start__": {"docs": DOCS, "small": SMALL}}, {"__start__": V1})
 
 

@@ -12,10 +12,13 @@ from bson.codec_options import CodecOptions
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.errors import AutoReconnect, BulkWriteError, ExecutionTimeout, OperationFailure
 
-from langgraph.checkpoint.mongodb import _driver as driver
-from langgraph.checkpoint.mongodb._async_port import AsyncPort
-from langgraph.checkpoint.mongodb._port import Role, Update, Updated, run
-from langgraph.checkpoint.mongodb._sync_port import SyncPort
+from langgraph.checkpoint.mongodb._database import driver
+from langgraph.checkpoint.mongodb._database.aio import AsyncPort
+from langgraph.checkpoint.mongodb._database.mocked import MockedPort
+from langgraph.checkpoint.mongodb._database.port import Join, Role, Update, Updated, run
+from langgraph.checkpoint.mongodb._database.sync import SyncPort
+from langgraph.checkpoint.mongodb._layout.indexes import UNIQUE_FIELDS
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey
 
 MB = 1024 * 1024
 KEY = {"thread_id": "t"}
@@ -81,10 +84,11 @@ class Failing:
         raise BulkWriteError(dict(self.details))
 
 
-def mock_port(**collections: Any) -> SyncPort:
+def mock_port(**collections: Any) -> MockedPort:
     database: Any = mongomock.MongoClient()["db"]
     roles: tuple[Role, ...] = ("checkpoints", "writes", "values")
-    return SyncPort(database, {role: collections.get(role, database[role]) for role in roles})
+    given = {role: collections.get(role, database[role]) for role in roles}
+    return MockedPort(database, given, UNIQUE_FIELDS)
 
 
 def test_an_insert_answers_the_places_of_the_keys_that_were_taken() -> None:
@@ -139,7 +143,7 @@ def test_updates_and_deletes_of_many_tell_how_many() -> None:
 def test_a_find_answers_at_most_as_many_as_are_wanted_in_order() -> None:
     port = mock_port()
     run(port.insert("values", [{"n": n} for n in (2, 3, 1)]))
-    found = run(port.find("values", {}, {"_id": 0}, sort=[("n", -1)], most=2))
+    found = run(port.find("values", {}, {"_id": 0}, sort=[("n", -1)], limit=2))
     assert found == [{"n": 3}, {"n": 2}]
 
 
@@ -150,14 +154,14 @@ def test_a_client_that_imitates_a_server_has_the_usual_limit() -> None:
 def test_the_limit_is_not_asked_for_where_no_document_comes_near() -> None:
     # This client is connected to nothing: a command would fail.
     client = MongoClient[dict[str, Any]]("mongodb://192.0.2.1", connect=False)
-    port = SyncPort(client["db"], {})
+    port = SyncPort(client["db"], {}, UNIQUE_FIELDS)
     assert run(port.document_limit(MB)) >= MB
     client.close()
 
 
 def test_a_client_set_to_other_document_types_is_read_as_plain_dicts() -> None:
     client: Any = MongoClient("mongodb://192.0.2.1", connect=False, document_class=SON)
-    port = SyncPort(client["db"], {"values": client["db"]["values"]})
+    port = SyncPort(client["db"], {"values": client["db"]["values"]}, UNIQUE_FIELDS)
     options: CodecOptions[Any] = port._collections["values"].codec_options
     assert (options.document_class, options.tz_aware) == (dict, True)
     client.close()
@@ -179,7 +183,7 @@ def test_the_sync_port_does_not_ask_how_large_a_computation_is() -> None:
 
 def async_port() -> AsyncPort:
     client = AsyncMongoClient[dict[str, Any]]("mongodb://192.0.2.1", connect=False)
-    return AsyncPort(client["db"], {})
+    return AsyncPort(client["db"], {}, UNIQUE_FIELDS)
 
 
 async def test_the_async_port_computes_small_things_at_once() -> None:
@@ -216,8 +220,9 @@ OWN = {"thread_id": "Alice", "checkpoint_ns": "", "checkpoint_id": "1"}
 
 @pytest.mark.parametrize("other", [{"thread_id": "alice"}, {"checkpoint_ns": "a"}])
 def test_only_writes_of_the_checkpoint_itself_are_joined_to_it(other: dict[str, str]) -> None:
-    joined = [{**OWN, "writes": [{**OWN, "idx": 0}, {**OWN, **other, "idx": 1}]}]
-    assert driver.unjoin(joined) == (OWN, [{**OWN, "idx": 0}])
+    join = Join("writes", "checkpoint_id", {}, CheckpointKey._fields)
+    joined = [{**OWN, driver._JOINED: [{**OWN, "idx": 0}, {**OWN, **other, "idx": 1}]}]
+    assert driver.unjoin(joined, join) == (OWN, [{**OWN, "idx": 0}])
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,21 @@ from hypothesis import strategies as st
 from langchain_core.runnables import RunnableConfig
 from mongomock.filtering import filter_applies
 
-from langgraph.checkpoint.mongodb._documents import CheckpointKey, ValueKey
-from langgraph.checkpoint.mongodb._queries import (
+from langgraph.checkpoint.mongodb._layout.filters import matches, prefilter
+from langgraph.checkpoint.mongodb._layout.keys import (
+    CheckpointKey,
+    ValueKey,
+    any_of,
+    config_of,
+    value_queries,
+)
+from langgraph.checkpoint.mongodb._operations.arguments import (
     ListQuery,
     Resume,
-    any_of,
     checked,
-    config_of,
     list_query,
-    matches,
-    prefilter,
     put_key,
     thread_config,
-    value_queries,
     writes_key,
 )
 from tests.support import checkpoint, thread

@@ -9,21 +9,22 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from mongomock.filtering import filter_applies
 
-from langgraph.checkpoint.mongodb import MissingChannelValueError, UnknownLayoutError, _listing
-from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN
-from langgraph.checkpoint.mongodb._documents import (
-    CheckpointKey,
-    Document,
-    ManifestEntry,
-    value_documents,
-)
-from langgraph.checkpoint.mongodb._listing import Listing
-from langgraph.checkpoint.mongodb._packing import pack_checkpoint
-from langgraph.checkpoint.mongodb._pending import refer, write_documents
-from langgraph.checkpoint.mongodb._port import Call, Role, run
-from langgraph.checkpoint.mongodb._queries import list_query
-from langgraph.checkpoint.mongodb._reading import Found, get_tuple, query_of
-from langgraph.checkpoint.mongodb._whole import whole_fields
+from langgraph.checkpoint.mongodb import MissingChannelValueError, UnknownLayoutError
+from langgraph.checkpoint.mongodb._database.port import Role, run
+from langgraph.checkpoint.mongodb._layout.found import Found
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document, checkpoint_query
+from langgraph.checkpoint.mongodb._layout.layouts import SPLIT
+from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
+from langgraph.checkpoint.mongodb._layout.packing import pack_checkpoint
+from langgraph.checkpoint.mongodb._layout.states import RETAINED, UNPROVEN
+from langgraph.checkpoint.mongodb._layout.values import value_documents
+from langgraph.checkpoint.mongodb._layout.whole import whole_fields
+from langgraph.checkpoint.mongodb._layout.writes import refer, write_documents
+from langgraph.checkpoint.mongodb._operations import listing as _listing
+from langgraph.checkpoint.mongodb._operations.arguments import list_query
+from langgraph.checkpoint.mongodb._operations.context import Context
+from langgraph.checkpoint.mongodb._operations.listing import Listing
+from langgraph.checkpoint.mongodb._operations.reading import get_tuple
 from tests.support import Chain, checkpoint, thread
 from tests.unit_tests.scripted import ScriptedPort
 from tests.unit_tests.strategies import CODEC
@@ -56,7 +57,7 @@ def value(entry: ManifestEntry = ENTRY, stored: Any = "docs") -> Document:
 
 
 def read(port: ScriptedPort, config: RunnableConfig = EXACTLY) -> CheckpointTuple | None:
-    return run(get_tuple(Call(port, CODEC, None), config))
+    return run(get_tuple(Context(port, port.memory, CODEC, None), config))
 
 
 def values_of(found: CheckpointTuple | None) -> dict[str, Any]:
@@ -68,19 +69,19 @@ def values_of(found: CheckpointTuple | None) -> dict[str, Any]:
 
 
 def test_a_checkpoint_whose_values_are_inline_takes_one_read() -> None:
-    port = ScriptedPort(("newest", (document(), [])))
+    port = ScriptedPort(("find_joined", (document(), [])))
     assert values_of(read(port)) == {"small": 1}
-    assert port.methods == ["checkpoints.newest"]
+    assert port.methods == ["checkpoints.find_joined"]
 
 
 def test_one_with_values_of_their_own_takes_two_reads() -> None:
-    port = ScriptedPort(("newest", (document(ENTRY), [])), ("find", [value()]))
+    port = ScriptedPort(("find_joined", (document(ENTRY), [])), ("find", [value()]))
     assert values_of(read(port)) == {"small": 1, "docs": "docs"}
-    assert port.methods == ["checkpoints.newest", "values.find"]
+    assert port.methods == ["checkpoints.find_joined", "values.find"]
 
 
 def test_exactly_the_values_that_it_names_are_read() -> None:
-    port = ScriptedPort(("newest", (document(ENTRY), [])), ("find", [value()]))
+    port = ScriptedPort(("find_joined", (document(ENTRY), [])), ("find", [value()]))
     assert values_of(read(port)) == {"small": 1, "docs": "docs"}
     named = {"channel": "docs", "version": "v", "part": None}
     assert port.asked[1].given == {"thread_id": "t", "checkpoint_ns": "", **named}
@@ -89,20 +90,20 @@ def test_exactly_the_values_that_it_names_are_read() -> None:
 def test_a_checkpoint_of_the_whole_layout_reads_no_values() -> None:
     made = checkpoint({"a": 1}, {"a": 1}, id="2")
     whole = {**KEY.query(), "metadata": {}, **whole_fields(CODEC, made)}
-    port = ScriptedPort(("newest", (whole, [])))
+    port = ScriptedPort(("find_joined", (whole, [])))
     assert values_of(read(port)) == {"a": 1}
-    assert port.methods == ["checkpoints.newest"]
+    assert port.methods == ["checkpoints.find_joined"]
 
 
 def test_a_layout_of_the_future_is_refused() -> None:
     with pytest.raises(UnknownLayoutError):
-        read(ScriptedPort(("newest", (document(layout=3), []))))
+        read(ScriptedPort(("find_joined", (document(layout=3), []))))
 
 
 def test_what_was_read_spares_the_next_put_a_read() -> None:
-    port = ScriptedPort(("newest", (document(ENTRY), [])), ("find", [value()]))
+    port = ScriptedPort(("find_joined", (document(ENTRY), [])), ("find", [value()]))
     read(port)
-    known = port.memory.parent(KEY)
+    known = port.memory.info(KEY)
     assert known is not None
     assert known.manifest == {"docs": ENTRY}
 
@@ -111,7 +112,7 @@ def test_what_was_read_spares_the_next_put_a_read() -> None:
 def test_what_is_not_proven_is_not_read_and_what_is_only_retained_by_its_id_alone(
     config: RunnableConfig,
 ) -> None:
-    port = ScriptedPort(("newest", None))
+    port = ScriptedPort(("find_joined", None))
     assert read(port, config) is None
     hidden = {name for name, value in port.asked[0].given.items() if value is None}
     by_id = "checkpoint_id" in config["configurable"]
@@ -119,14 +120,14 @@ def test_what_is_not_proven_is_not_read_and_what_is_only_retained_by_its_id_alon
 
 
 def test_an_empty_thread_is_known_to_be_new() -> None:
-    port = ScriptedPort(("newest", None))
+    port = ScriptedPort(("find_joined", None))
     assert read(port, thread("t")) is None
-    assert port.memory.layout("t") == 2
+    assert port.memory.layout("t") == SPLIT
 
 
 def test_a_subgraphs_checkpoint_is_not_taken_for_the_roots() -> None:
     child = document(key=CheckpointKey("t", "child:1", "9"))
-    port = ScriptedPort(("newest", (child, [])))
+    port = ScriptedPort(("find_joined", (child, [])))
     assert read(port, thread("t")) is None
 
 
@@ -135,18 +136,18 @@ def test_a_subgraphs_checkpoint_is_not_taken_for_the_roots() -> None:
 
 def test_a_missing_value_is_looked_for_once_more_on_the_primary() -> None:
     port = ScriptedPort(
-        ("newest", (document(ENTRY), [])),
+        ("find_joined", (document(ENTRY), [])),
         ("find", []),
         ("find", [document(ENTRY)]),
         ("find", [value()]),
     )
     assert values_of(read(port))["docs"] == "docs"
-    assert [one.options["fresh"] for one in port.asked[-2:]] == [True, True]
+    assert [one.options["primary"] for one in port.asked[-2:]] == [True, True]
 
 
 def test_a_checkpoint_without_a_value_of_its_own_is_an_error_that_names_it() -> None:
     port = ScriptedPort(
-        ("newest", (document(ENTRY), [])),
+        ("find_joined", (document(ENTRY), [])),
         ("find", []),
         ("find", [document(ENTRY)]),
         ("find", []),
@@ -161,7 +162,7 @@ def test_a_value_of_which_one_part_is_missing_is_missing() -> None:
     entry = ManifestEntry("__start__", "v", 5, parts=2)
     parts = value_documents(KEY, entry, [CODEC.dumps(1), CODEC.dumps(2)], None)
     port = ScriptedPort(
-        ("newest", (document(entry), [])),
+        ("find_joined", (document(entry), [])),
         ("find", parts[:1]),
         ("find", [document(entry)]),
         ("find", parts[:1]),
@@ -171,7 +172,7 @@ def test_a_value_of_which_one_part_is_missing_is_missing() -> None:
 
 
 def test_a_checkpoint_that_was_removed_meanwhile_was_never_there() -> None:
-    port = ScriptedPort(("newest", (document(ENTRY), [])), ("find", []), ("find", []))
+    port = ScriptedPort(("find_joined", (document(ENTRY), [])), ("find", []), ("find", []))
     assert read(port) is None
 
 
@@ -179,15 +180,15 @@ def test_a_checkpoint_that_was_removed_meanwhile_was_never_there() -> None:
 def test_when_the_newest_was_removed_meanwhile_the_newest_then_is_read(id_: str) -> None:
     then = document(key=CheckpointKey("t", "", id_))
     port = ScriptedPort(
-        ("newest", (document(ENTRY), [])),
+        ("find_joined", (document(ENTRY), [])),
         ("find", []),
         ("find", []),
-        ("newest", (then, [])),
+        ("find_joined", (then, [])),
     )
     found = read(port, thread("t"))
     assert found is not None
     assert found.checkpoint["id"] == id_
-    assert [one.options["fresh"] for one in port.asked] == [False, False, True, True]
+    assert [one.options["primary"] for one in port.asked] == [False, False, True, True]
 
 
 def test_a_prune_after_a_newer_checkpoint_does_not_hide_the_thread_from_a_reader(
@@ -216,7 +217,7 @@ def test_a_prune_after_a_newer_checkpoint_does_not_hide_the_thread_from_a_reader
 def test_a_write_that_names_the_inputs_bytes_has_its_value() -> None:
     (write,) = write_documents(CODEC, KEY, [("docs", "docs")], "task", "", None)
     refer(write, ENTRY)
-    port = ScriptedPort(("newest", (document(ENTRY), [write])), ("find", [value()]))
+    port = ScriptedPort(("find_joined", (document(ENTRY), [write])), ("find", [value()]))
     found = read(port)
     assert found is not None
     assert found.pending_writes == [("task", "docs", "docs")]
@@ -225,18 +226,18 @@ def test_a_write_that_names_the_inputs_bytes_has_its_value() -> None:
 @pytest.mark.parametrize("joined", [True, False], ids=["joined", "not joined"])
 def test_writes_are_the_same_whether_they_came_with_the_checkpoint_or_not(joined: bool) -> None:
     writes = write_documents(CODEC, KEY, [("docs", "d"), ("more", 2)], "task", "", None)
-    script: list[tuple[str, Any]] = [("newest", (document(), writes))]
+    script: list[tuple[str, Any]] = [("find_joined", (document(), writes))]
     if not joined:
-        script = [("newest", (document(), None)), ("find", writes)]
+        script = [("find_joined", (document(), None)), ("find", writes)]
     found = read(ScriptedPort(*script))
     assert found is not None
     assert found.pending_writes == [("task", "docs", "d"), ("task", "more", 2)]
 
 
 def test_writes_that_did_not_come_with_the_checkpoint_are_read_beside_its_values() -> None:
-    port = ScriptedPort(("newest", (document(ENTRY), None)), ("find", [value()]), ("find", []))
+    port = ScriptedPort(("find_joined", (document(ENTRY), None)), ("find", [value()]), ("find", []))
     assert values_of(read(port)) == {"small": 1, "docs": "docs"}
-    assert port.methods == ["checkpoints.newest", "values.find", "writes.find"]
+    assert port.methods == ["checkpoints.find_joined", "values.find", "writes.find"]
     assert port.asked[-1].given == KEY.query()
 
 
@@ -254,7 +255,7 @@ def test_a_query_for_checkpoints_selects_exactly_those(
     keys: set[CheckpointKey], data: st.DataObject
 ) -> None:
     wanted = data.draw(st.lists(st.sampled_from(sorted(keys)), min_size=1, unique=True))
-    query: Any = query_of(wanted)
+    query: Any = checkpoint_query(wanted)
     found = {key for key in keys if filter_applies(query, key.query())}  # type: ignore[no-untyped-call]
     assert found == set(wanted)
 
@@ -263,7 +264,9 @@ def test_a_query_for_checkpoints_selects_exactly_those(
 
 
 def listing(port: ScriptedPort, most: int | None = None) -> Listing:
-    return Listing(Call(port, CODEC, None), list_query(thread("t"), None, None), most)
+    return Listing(
+        Context(port, port.memory, CODEC, None), list_query(thread("t"), None, None), most
+    )
 
 
 def ids(rows: list[Found]) -> list[str]:
@@ -296,7 +299,7 @@ def test_a_value_of_the_page_before_is_not_read_again() -> None:
 def test_a_page_reads_no_more_checkpoints_than_are_wanted() -> None:
     port = ScriptedPort(("find", [document()]), ("find_within", []))
     run(listing(port, most=1).page())
-    assert port.asked[0].options["most"] == 1
+    assert port.asked[0].options["limit"] == 1
 
 
 def test_a_page_holds_a_bounded_amount_of_values() -> None:

@@ -8,9 +8,10 @@ import pytest
 from pymongo.errors import OperationFailure
 from pymongo.operations import IndexModel
 
-from langgraph.checkpoint.mongodb._documents import VALUE_KEY, WRITE_KEY, Document
-from langgraph.checkpoint.mongodb._port import Role, run
-from langgraph.checkpoint.mongodb._setup import INDEXES, TTL_KEYS, Index, setup
+from langgraph.checkpoint.mongodb._database.port import Role, run
+from langgraph.checkpoint.mongodb._layout.indexes import INDEXES, TTL_KEYS, Index
+from langgraph.checkpoint.mongodb._layout.keys import VALUE_KEY, WRITE_KEY, Document
+from langgraph.checkpoint.mongodb._operations.setup import setup
 from tests.unit_tests.scripted import ScriptedPort
 
 Keys = tuple[tuple[str, int], ...]

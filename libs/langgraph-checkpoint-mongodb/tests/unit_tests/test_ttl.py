@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langgraph.checkpoint.mongodb._clock import wall_time
-from langgraph.checkpoint.mongodb._ttl import MAX_TTL, aware, checked_ttl, is_due, value_stamp
+from langgraph.checkpoint.mongodb._database.clock import wall_time
+from langgraph.checkpoint.mongodb._layout.ttl import (
+    MAX_TTL,
+    aware,
+    checked_ttl,
+    is_due,
+    value_stamp,
+)
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph.checkpoint.mongodb._whole import whole_checkpoint, whole_fields
+from langgraph.checkpoint.mongodb._layout.whole import read_whole, whole_fields
 from tests.support import checkpoint
 from tests.unit_tests.strategies import CODEC, names, unique_versions, values
 
@@ -19,7 +19,7 @@ def test_a_checkpoint_with_integer_versions_comes_back_as_it_was(
     channel_values: dict[str, Any], channel_versions: dict[str, int]
 ) -> None:
     given_ = checkpoint(channel_values, channel_versions, versions_seen={"n": channel_versions})
-    assert whole_checkpoint(CODEC, whole_fields(CODEC, given_)) == given_
+    assert read_whole(CODEC, whole_fields(CODEC, given_)).checkpoint == given_
 
 
 def test_it_is_stored_as_releases_up_to_051_read_it() -> None:
@@ -32,7 +32,7 @@ def test_it_is_stored_as_releases_up_to_051_read_it() -> None:
 @given(unique_versions)
 def test_string_versions_are_counted_as_integers(version: str) -> None:
     given_ = checkpoint({}, {"a": version}, versions_seen={"n": {"a": version}})
-    got = whole_checkpoint(CODEC, whole_fields(CODEC, given_))
+    got = read_whole(CODEC, whole_fields(CODEC, given_)).checkpoint
     counter = int(version.partition(".")[0])
     assert got["channel_versions"] == {"a": counter}
     assert got["versions_seen"] == {"n": {"a": counter}}
@@ -41,7 +41,7 @@ def test_string_versions_are_counted_as_integers(version: str) -> None:
 @pytest.mark.parametrize("version", [1.5, "x", "", "-1", "v.1"])
 def test_a_version_that_counts_nothing_is_left_as_it_is(version: Any) -> None:
     given_ = checkpoint({}, {"a": version})
-    got = whole_checkpoint(CODEC, whole_fields(CODEC, given_))
+    got = read_whole(CODEC, whole_fields(CODEC, given_)).checkpoint
     assert got["channel_versions"] == {"a": version}
 
 
@@ -54,4 +54,4 @@ def test_the_checkpoint_that_was_given_is_not_changed() -> None:
 
 def test_fields_that_a_checkpoint_lacks_are_not_made_up() -> None:
     bare: Any = {"id": "c", "v": 1, "channel_values": {"a": 1}}
-    assert whole_checkpoint(CODEC, whole_fields(CODEC, bare)) == bare
+    assert read_whole(CODEC, whole_fields(CODEC, bare)).checkpoint == bare

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from langchain_core.runnables import RunnableConfig
 
 from langgraph.checkpoint.mongodb import MongoDBSaver
-from langgraph.checkpoint.mongodb._compat import COUNTERS, DeltaSnapshot
-from langgraph.checkpoint.mongodb._documents import CheckpointKey
-from langgraph.checkpoint.mongodb._queries import config_of
+from langgraph.checkpoint.mongodb._layout.compat import COUNTERS, DeltaSnapshot
+from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, config_of
+from langgraph.checkpoint.mongodb._layout.layouts import LAYOUTS, SPLIT
 from tests.support import checkpoint, thread
 
 CHANNELS = ("log", "notes")
@@ -60,7 +60,11 @@ class _State:
 
 
 def build(
-    saver: MongoDBSaver, nodes: list[Node], ids: list[str] | None = None, *, layout: int = 2
+    saver: MongoDBSaver,
+    nodes: list[Node],
+    ids: list[str] | None = None,
+    *,
+    layout: int = SPLIT.number,
 ) -> list[CheckpointKey]:
     """Put a thread as LangGraph does: a delta channel's writes lie at the parent of a step.
 
@@ -73,7 +77,7 @@ def build(
     Returns:
         Their keys.
     """
-    saver._port.memory.note_layout("t", layout)
+    saver._memory.note_layout("t", LAYOUTS[layout])
     ids = ids or [f"{place:04}" for place in range(len(nodes))]
     states: list[_State] = []
     marks = itertools.count()

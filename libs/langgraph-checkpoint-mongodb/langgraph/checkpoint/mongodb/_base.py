@@ -11,10 +11,12 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph.checkpoint.mongodb._codec import Codec
-from langgraph.checkpoint.mongodb._forks import ForkSafeLock
-from langgraph.checkpoint.mongodb._port import Call, Port, Role
-from langgraph.checkpoint.mongodb._ttl import checked_ttl
+from langgraph.checkpoint.mongodb._database.forks import ForkSafeLock
+from langgraph.checkpoint.mongodb._database.port import Port, Role
+from langgraph.checkpoint.mongodb._layout.codec import Codec
+from langgraph.checkpoint.mongodb._layout.ttl import checked_ttl
+from langgraph.checkpoint.mongodb._operations.context import Context
+from langgraph.checkpoint.mongodb._operations.memory import Memory
 
 __all__ = ["SaverBase", "checked_client", "checked_limit", "collection_names"]
 
@@ -28,6 +30,7 @@ class SaverBase(BaseCheckpointSaver[Any]):
 
     ttl: int | None
     _port: Port
+    _memory: Memory
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class SaverBase(BaseCheckpointSaver[Any]):
     ) -> None:
         super().__init__(serde=serde)
         self.ttl = checked_ttl(ttl)
+        self._memory = Memory()
         if ignored:
             # Releases up to 0.5.1 took any keyword and ignored it.
             names = ", ".join(sorted(ignored))
@@ -63,16 +67,16 @@ class SaverBase(BaseCheckpointSaver[Any]):
             return f"{counter:032d}.{suffix:0{_RANDOM_DIGITS}d}"
         return current + 1
 
-    def _call(self) -> Call:
+    def _context(self) -> Context:
         # Nothing derived from `serde` is kept: `with_allowlist` swaps it on a clone.
-        return Call(self._port, Codec(self.serde), self.ttl)
+        return Context(self._port, self._memory, Codec(self.serde), self.ttl)
 
 
 def checked_limit(limit: Any) -> int | None:
     """Check how many checkpoints a listing may answer.
 
     Raises:
-        ValueError: It is negative or not a whole number.
+        ValueError: It is negative or not an integer.
     """
     if limit is None:
         return None
@@ -128,7 +132,9 @@ def _tell_of_shared_values(client: Any, db_name: str, names: Mapping[Role, str])
             "Savers for the collections %r and %r keep their channel values in one collection, %r: "
             "whoever deletes, prunes or copies a thread id in one of them does so to the other's "
             "values. Leave channel_values_collection_name out, or give each a name of its own.",
-            *(first, names["checkpoints"], names["values"]),
+            first,
+            names["checkpoints"],
+            names["values"],
         )
 
 
@@ -138,22 +144,23 @@ _shared: weakref.WeakKeyDictionary[Any, dict[tuple[str, str], str]] = weakref.We
 _shared_lock = ForkSafeLock()
 
 
-def checked_client(client: Any, wanted: type[Any], saver: str, other: str) -> None:
+def checked_client(client: Any, wanted: type[Any]) -> bool:
     """Refuse what is no client, or one that does not acknowledge what it writes.
 
     Args:
         client: What was given.
         wanted: The driver's class.
-        saver: The saver's name.
-        other: What to use for a client of the other kind.
+
+    Returns:
+        Whether it is the driver's own; mongomock's imitate one, for tests.
 
     Raises:
         TypeError: It is something else than a client of this kind, or one of mongomock.
         ValueError: Its write concern is `w=0`.
     """
+    saver, other_client, other_saver = _SAVERS[wanted.__name__]
     if not isinstance(client, wanted):
         kind = type(client)
-        # Those of mongomock imitate one, for tests.
         mocked = any(
             (base.__module__.partition(".")[0], base.__name__) == _MOCKED[wanted.__name__]
             for base in kind.__mro__
@@ -161,17 +168,26 @@ def checked_client(client: Any, wanted: type[Any], saver: str, other: str) -> No
         if not mocked:
             raise TypeError(
                 f"{saver} works on a pymongo.{wanted.__name__}, and got a "
-                f"{kind.__module__}.{kind.__qualname__}; {other}."
+                f"{kind.__module__}.{kind.__qualname__}; for {other_client} use "
+                f"langgraph.checkpoint.mongodb.{other_saver}, for a connection string "
+                f"{saver}.from_conn_string."
             )
-        return
+        return False
     if not client.write_concern.acknowledged:
         raise ValueError(
             f"{saver} needs to know what is stored, and this client writes with w=0, without an "
             'acknowledgement. Use w="majority", the default of a replica set, or w=1.'
         )
+    return True
 
 
 _MOCKED = {
     "MongoClient": ("mongomock", "MongoClient"),
     "AsyncMongoClient": ("mongomock_motor", "AsyncMongoMockClient"),
+}
+
+# For the class of a client: its saver, and what is for a client of the other kind.
+_SAVERS = {
+    "MongoClient": ("MongoDBSaver", "an AsyncMongoClient", "AsyncMongoDBSaver"),
+    "AsyncMongoClient": ("AsyncMongoDBSaver", "a MongoClient", "MongoDBSaver"),
 }

@@ -19,26 +19,28 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from langgraph.checkpoint.mongodb import (
-    _copying,
-    _history,
-    _put_writes,
-    _reading,
-    _retention,
-    _setup,
-    _writing,
-)
-from langgraph.checkpoint.mongodb._async_port import AsyncPort
 from langgraph.checkpoint.mongodb._base import (
     SaverBase,
     checked_client,
     checked_limit,
     collection_names,
 )
-from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._listing import Listing
-from langgraph.checkpoint.mongodb._port import Call
-from langgraph.checkpoint.mongodb._queries import list_query
+from langgraph.checkpoint.mongodb._database.aio import AsyncPort
+from langgraph.checkpoint.mongodb._database.mocked import AsyncMockedPort
+from langgraph.checkpoint.mongodb._layout.indexes import UNIQUE_FIELDS
+from langgraph.checkpoint.mongodb._layout.keys import Document
+from langgraph.checkpoint.mongodb._operations import (
+    copying,
+    history,
+    put,
+    put_writes,
+    reading,
+    removal,
+    setup,
+)
+from langgraph.checkpoint.mongodb._operations.arguments import list_query
+from langgraph.checkpoint.mongodb._operations.context import Context
+from langgraph.checkpoint.mongodb._operations.listing import Listing
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ class AsyncMongoDBSaver(SaverBase):
 
     Raises:
         TypeError: `client` is no `AsyncMongoClient`.
-        ValueError: `ttl` is not a positive whole number of seconds, two collections have one
+        ValueError: `ttl` is not a positive integer, two collections have one
             name, or the client does not acknowledge writes.
 
     Example:
@@ -118,13 +120,7 @@ class AsyncMongoDBSaver(SaverBase):
         **ignored: Any,
     ) -> None:
         super().__init__(ttl=ttl, serde=serde, ignored=ignored)
-        checked_client(
-            client,
-            AsyncMongoClient,
-            "AsyncMongoDBSaver",
-            "for a MongoClient use langgraph.checkpoint.mongodb.MongoDBSaver, "
-            "for a connection string AsyncMongoDBSaver.from_conn_string",
-        )
+        is_native = checked_client(client, AsyncMongoClient)
         names = collection_names(
             client,
             db_name,
@@ -137,17 +133,12 @@ class AsyncMongoDBSaver(SaverBase):
         _append_client_metadata(client)
         self.client = client
         self.db = client[db_name]
-        self.checkpoint_collection = self.db[names["checkpoints"]]
-        self.writes_collection = self.db[names["writes"]]
-        self.channel_values_collection = self.db[names["values"]]
-        self._port = AsyncPort(
-            self.db,
-            {
-                "checkpoints": self.checkpoint_collection,
-                "writes": self.writes_collection,
-                "values": self.channel_values_collection,
-            },
-        )
+        collections = {role: self.db[name] for role, name in names.items()}
+        self.checkpoint_collection = collections["checkpoints"]
+        self.writes_collection = collections["writes"]
+        self.channel_values_collection = collections["values"]
+        port = AsyncPort if is_native else AsyncMockedPort
+        self._port = port(self.db, collections, UNIQUE_FIELDS)
         self._port.ready = not create_indexes
         self._bind()
 
@@ -176,7 +167,7 @@ class AsyncMongoDBSaver(SaverBase):
             The saver.
 
         Raises:
-            ValueError: `ttl` is not a positive whole number of seconds.
+            ValueError: `ttl` is not a positive integer.
         """
         async with AsyncMongoClient[Document](conn_string, driver=DRIVER_METADATA) as client:
             yield cls(
@@ -193,17 +184,17 @@ class AsyncMongoDBSaver(SaverBase):
         await self.client.close()
 
     async def setup(self) -> None:
-        """Make the indexes that are missing, and set the TTL; the first use calls it.
+        """Create the indexes that are missing, and set the TTL; the first use calls it.
 
         May be called again, and with `create_indexes=False`, too.
 
         Raises:
             pymongo.errors.OperationFailure: The server refuses a unique index; a note on
-                the error says which and what to do.
+                the error tells which, and what to do.
         """
         self._bind()
         async with self._port.setting_up:
-            await _setup.setup(self._port, self.ttl)
+            await setup.setup(self._port, self.ttl)
             self._port.ready = True
 
     def _bind(self) -> None:
@@ -222,16 +213,16 @@ class AsyncMongoDBSaver(SaverBase):
                 "use MongoDBSaver, which any thread may use."
             )
 
-    async def _ready(self) -> Call:
+    async def _ready(self) -> Context:
         """What a call works with, the indexes seen to."""
         self._bind()
         port = self._port
         if not port.ready:
             async with port.setting_up:
                 if not port.ready:
-                    await _setup.setup(port, self.ttl)
+                    await setup.setup(port, self.ttl)
                     port.ready = True
-        return self._call()
+        return self._context()
 
     def _loop_to_wait_for(self) -> asyncio.AbstractEventLoop:
         """The saver's event loop, for a caller in another thread.
@@ -272,7 +263,7 @@ class AsyncMongoDBSaver(SaverBase):
                 gone itself, and one that was read is rebuilt from it.
             UnknownLayoutError: A newer release wrote the checkpoint.
         """
-        return await _reading.get_tuple(await self._ready(), config)
+        return await reading.get_tuple(await self._ready(), config)
 
     async def alist(
         self,
@@ -305,7 +296,7 @@ class AsyncMongoDBSaver(SaverBase):
         listing = Listing(await self._ready(), wanted, most)
         while not listing.ended:
             for found in await listing.page():
-                yield await _reading.decode(listing.call, found)
+                yield await reading.decode(listing.context, found)
             listing.check()
 
     async def aput(
@@ -335,8 +326,8 @@ class AsyncMongoDBSaver(SaverBase):
             MissingChannelValueError: The thread was deleted meanwhile, and with it what
                 this checkpoint builds on.
         """
-        call = await self._ready()
-        return await _writing.put(call, config, checkpoint, metadata, new_versions)
+        context = await self._ready()
+        return await put.put(context, config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self,
@@ -347,8 +338,8 @@ class AsyncMongoDBSaver(SaverBase):
     ) -> None:
         """Store what a task wrote, until the next checkpoint takes it over.
 
-        A write that is there already stays; errors, interrupts, resume values and
-        schedules replace.
+        A write that is stored already stays as it is. An error, an interrupt, a resume value
+        or a schedule replaces the one that the task stored before.
 
         Args:
             config: Names the checkpoint that the task belongs to.
@@ -361,7 +352,7 @@ class AsyncMongoDBSaver(SaverBase):
             ChannelTooLargeError: A value does not fit into one document; nothing was
                 written.
         """
-        await _put_writes.put_writes(await self._ready(), config, writes, task_id, task_path)
+        await put_writes.put_writes(await self._ready(), config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete a thread: checkpoints, pending writes and channel values, all namespaces.
@@ -372,7 +363,7 @@ class AsyncMongoDBSaver(SaverBase):
         Raises:
             ValueError: It is not a string.
         """
-        await _retention.delete_thread(await self._ready(), thread_id)
+        await removal.delete_thread(await self._ready(), thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs, with their pending writes and values.
@@ -386,12 +377,12 @@ class AsyncMongoDBSaver(SaverBase):
         Raises:
             ValueError: One of them is not a string.
         """
-        await _retention.delete_for_runs(await self._ready(), run_ids)
+        await removal.delete_for_runs(await self._ready(), run_ids)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread, all its namespaces and its history, on the server.
 
-        A copy that failed half way can be repeated. A TTL starts anew.
+        A copy that failed can be repeated. A TTL begins again for the copy.
 
         Args:
             source_thread_id: The thread to copy.
@@ -401,7 +392,7 @@ class AsyncMongoDBSaver(SaverBase):
             ValueError: An identifier is not a string, both are the same, or the target
                 has checkpoints.
         """
-        await _copying.copy_thread(await self._ready(), source_thread_id, target_thread_id)
+        await copying.copy_thread(await self._ready(), source_thread_id, target_thread_id)
 
     async def aprune(
         self,
@@ -418,14 +409,14 @@ class AsyncMongoDBSaver(SaverBase):
 
         Args:
             thread_ids: The threads.
-            strategy: `"keep_latest"`, or `"delete"` for the whole threads.
+            strategy: `"keep_latest"`, or `"delete"` to delete the threads.
             keep_last: How many of the newest checkpoints of each namespace to keep.
 
         Raises:
             ValueError: The strategy is unknown, `keep_last` is below 1, or an identifier
                 is not a string.
         """
-        await _retention.prune(await self._ready(), thread_ids, strategy, keep_last)
+        await removal.prune(await self._ready(), thread_ids, strategy, keep_last)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -444,7 +435,7 @@ class AsyncMongoDBSaver(SaverBase):
             ValueError: An identifier is not a string.
             MissingChannelValueError: A seed that an ancestor names is not stored.
         """
-        return await _history.get_delta_channel_history(await self._ready(), config, channels)
+        return await history.get_delta_channel_history(await self._ready(), config, channels)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`aget_tuple`, from another thread than the event loop's."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pymongo.errors import DocumentTooLarge
 
@@ -73,8 +73,34 @@ class CheckpointTooLargeError(MongoDBSaverError, DocumentTooLarge):
         )
 
 
+MissingCause = Literal["value lost", "history cut", "removed while read", "deleted while written"]
+"""Why something that a checkpoint needs is not stored; see `MissingChannelValueError`."""
+
+_WHAT_HAPPENED: dict[MissingCause, str] = {
+    "value lost": (
+        "cannot be read: {missing} not found. Something other than this library deleted the "
+        "value, or its collection was left out of a restore. Restore it, or go on from an older "
+        "checkpoint of the thread."
+    ),
+    "history cut": (
+        "cannot be read: the older checkpoints that {missing} is rebuilt from are gone. "
+        "Something other than this library deleted them, or they expired. Restore them, or go "
+        "on from an older checkpoint of the thread."
+    ),
+    "removed while read": (
+        "was removed while it was read: {missing} is incomplete. If that was meant, nothing is "
+        "to be done; otherwise read the thread again, or go on from an older checkpoint."
+    ),
+    "deleted while written": (
+        "cannot be stored: the thread, or the checkpoint that this one follows, was deleted "
+        "meanwhile, and {missing} with it. If that was meant, nothing is to be done; otherwise "
+        "start the run again, or go on from an older checkpoint."
+    ),
+}
+
+
 class MissingChannelValueError(MongoDBSaverError):
-    """What a checkpoint names or is rebuilt from is no longer stored.
+    """What a checkpoint refers to, or is rebuilt from, is no longer stored.
 
     The state is never returned, nor a checkpoint stored, without it: a state with a hole
     looks like a valid one.
@@ -82,9 +108,14 @@ class MissingChannelValueError(MongoDBSaverError):
     Attributes:
         thread_id: The thread.
         checkpoint_ns: The namespace.
-        checkpoint_id: The checkpoint that names the values.
-        missing: The `(channel, version)` pairs that were not found; for a delta channel
-            whose history was cut off, from where on, in words, instead of the version.
+        checkpoint_id: The checkpoint that refers to the values.
+        missing: The `(channel, version)` pairs that were not found. For a delta channel whose
+            history is cut, the second is where the cut is, in words; for a checkpoint that
+            was removed while it was read, it is empty.
+        cause: `"value lost"`: a value document is gone. `"history cut"`: ancestors are gone
+            from which a delta channel is rebuilt. `"removed while read"`: the checkpoint was
+            removed in the middle of the call. `"deleted while written"`: the thread, or the
+            parent of the checkpoint that was to be stored, was deleted.
     """
 
     def __init__(
@@ -93,19 +124,20 @@ class MissingChannelValueError(MongoDBSaverError):
         checkpoint_ns: str,
         checkpoint_id: str,
         missing: Sequence[tuple[str, str]],
+        cause: MissingCause = "value lost",
     ) -> None:
-        self._facts = (thread_id, checkpoint_ns, checkpoint_id, list(missing))
+        self._facts = (thread_id, checkpoint_ns, checkpoint_id, list(missing), cause)
         self.thread_id = thread_id
         self.checkpoint_ns = checkpoint_ns
         self.checkpoint_id = checkpoint_id
         self.missing = list(missing)
-        names = ", ".join(f"{channel!r} ({version})" for channel, version in missing)
+        self.cause = cause
+        names = ", ".join(
+            f"{channel!r} ({version})" if version else repr(channel) for channel, version in missing
+        )
         super().__init__(
             f"Checkpoint {checkpoint_id!r} of thread {thread_id!r} (namespace "
-            f"{checkpoint_ns!r}) cannot be read or stored whole: {names} not found. If its "
-            "thread is not just being deleted, something other than this library deleted "
-            "documents of it, or a collection was left out of a restore. Restore it, or go on "
-            "from an older checkpoint of the thread."
+            f"{checkpoint_ns!r}) {_WHAT_HAPPENED[cause].format(missing=names)}"
         )
 
 
@@ -140,7 +172,7 @@ class OldMetadataError(MongoDBSaverError):
 
 
 class DamagedCheckpointError(MongoDBSaverError):
-    """A checkpoint document says something of its values that cannot be.
+    """The manifest of a checkpoint document is not one that this library writes.
 
     Attributes:
         checkpoint_id: The checkpoint, empty where it is not known.

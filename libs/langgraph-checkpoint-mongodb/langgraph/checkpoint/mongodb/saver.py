@@ -19,26 +19,28 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from langgraph.checkpoint.mongodb import (
-    _copying,
-    _history,
-    _put_writes,
-    _reading,
-    _retention,
-    _setup,
-    _writing,
-)
 from langgraph.checkpoint.mongodb._base import (
     SaverBase,
     checked_client,
     checked_limit,
     collection_names,
 )
-from langgraph.checkpoint.mongodb._documents import Document
-from langgraph.checkpoint.mongodb._listing import Listing
-from langgraph.checkpoint.mongodb._port import run
-from langgraph.checkpoint.mongodb._queries import list_query
-from langgraph.checkpoint.mongodb._sync_port import SyncPort
+from langgraph.checkpoint.mongodb._database.mocked import MockedPort
+from langgraph.checkpoint.mongodb._database.port import run
+from langgraph.checkpoint.mongodb._database.sync import SyncPort
+from langgraph.checkpoint.mongodb._layout.indexes import UNIQUE_FIELDS
+from langgraph.checkpoint.mongodb._layout.keys import Document
+from langgraph.checkpoint.mongodb._operations import (
+    copying,
+    history,
+    put,
+    put_writes,
+    reading,
+    removal,
+    setup,
+)
+from langgraph.checkpoint.mongodb._operations.arguments import list_query
+from langgraph.checkpoint.mongodb._operations.listing import Listing
 from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA, _append_client_metadata
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ class MongoDBSaver(SaverBase):
 
     Raises:
         TypeError: `client` is no `MongoClient`.
-        ValueError: `ttl` is not a positive whole number of seconds, two collections have one
+        ValueError: `ttl` is not a positive integer, two collections have one
             name, or the client does not acknowledge writes.
         pymongo.errors.PyMongoError: The server cannot be reached, or refuses a unique
             index.
@@ -126,13 +128,7 @@ class MongoDBSaver(SaverBase):
         **ignored: Any,
     ) -> None:
         super().__init__(ttl=ttl, serde=serde, ignored=ignored)
-        checked_client(
-            client,
-            MongoClient,
-            "MongoDBSaver",
-            "for an AsyncMongoClient use langgraph.checkpoint.mongodb.AsyncMongoDBSaver, "
-            "for a connection string MongoDBSaver.from_conn_string",
-        )
+        is_native = checked_client(client, MongoClient)
         names = collection_names(
             client,
             db_name,
@@ -145,17 +141,12 @@ class MongoDBSaver(SaverBase):
         _append_client_metadata(client)
         self.client = client
         self.db = client[db_name]
-        self.checkpoint_collection = self.db[names["checkpoints"]]
-        self.writes_collection = self.db[names["writes"]]
-        self.channel_values_collection = self.db[names["values"]]
-        self._port = SyncPort(
-            self.db,
-            {
-                "checkpoints": self.checkpoint_collection,
-                "writes": self.writes_collection,
-                "values": self.channel_values_collection,
-            },
-        )
+        collections = {role: self.db[name] for role, name in names.items()}
+        self.checkpoint_collection = collections["checkpoints"]
+        self.writes_collection = collections["writes"]
+        self.channel_values_collection = collections["values"]
+        port = SyncPort if is_native else MockedPort
+        self._port = port(self.db, collections, UNIQUE_FIELDS)
         if create_indexes:
             self.setup()
 
@@ -184,7 +175,7 @@ class MongoDBSaver(SaverBase):
             The saver.
 
         Raises:
-            ValueError: `ttl` is not a positive whole number of seconds.
+            ValueError: `ttl` is not a positive integer.
             pymongo.errors.PyMongoError: The server cannot be reached.
         """
         with MongoClient[Document](conn_string, driver=DRIVER_METADATA) as client:
@@ -202,15 +193,15 @@ class MongoDBSaver(SaverBase):
         self.client.close()
 
     def setup(self) -> None:
-        """Make the indexes that are missing, and set the TTL; the constructor calls it.
+        """Create the indexes that are missing, and set the TTL; the constructor calls it.
 
         May be called again, and with `create_indexes=False`, too.
 
         Raises:
             pymongo.errors.OperationFailure: The server refuses a unique index; a note on
-                the error says which and what to do.
+                the error tells which, and what to do.
         """
-        run(_setup.setup(self._port, self.ttl))
+        run(setup.setup(self._port, self.ttl))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read one checkpoint.
@@ -229,7 +220,7 @@ class MongoDBSaver(SaverBase):
                 gone itself, and one that was read is rebuilt from it.
             UnknownLayoutError: A newer release wrote the checkpoint.
         """
-        return run(_reading.get_tuple(self._call(), config))
+        return run(reading.get_tuple(self._context(), config))
 
     def list(
         self,
@@ -259,12 +250,12 @@ class MongoDBSaver(SaverBase):
             OldMetadataError: After the last one, if a release before 0.2.2 wrote some.
         """
         wanted = list_query(config, filter, before)
-        return self._listed(Listing(self._call(), wanted, checked_limit(limit)))
+        return self._listed(Listing(self._context(), wanted, checked_limit(limit)))
 
     def _listed(self, listing: Listing) -> Iterator[CheckpointTuple]:
         while not listing.ended:
             for found in run(listing.page()):
-                yield run(_reading.decode(listing.call, found))
+                yield run(reading.decode(listing.context, found))
             listing.check()
 
     def put(
@@ -294,7 +285,7 @@ class MongoDBSaver(SaverBase):
             MissingChannelValueError: The thread was deleted meanwhile, and with it what
                 this checkpoint builds on.
         """
-        return run(_writing.put(self._call(), config, checkpoint, metadata, new_versions))
+        return run(put.put(self._context(), config, checkpoint, metadata, new_versions))
 
     def put_writes(
         self,
@@ -305,8 +296,8 @@ class MongoDBSaver(SaverBase):
     ) -> None:
         """Store what a task wrote, until the next checkpoint takes it over.
 
-        A write that is there already stays; errors, interrupts, resume values and
-        schedules replace.
+        A write that is stored already stays as it is. An error, an interrupt, a resume value
+        or a schedule replaces the one that the task stored before.
 
         Args:
             config: Names the checkpoint that the task belongs to.
@@ -319,7 +310,7 @@ class MongoDBSaver(SaverBase):
             ChannelTooLargeError: A value does not fit into one document; nothing was
                 written.
         """
-        run(_put_writes.put_writes(self._call(), config, writes, task_id, task_path))
+        run(put_writes.put_writes(self._context(), config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread: checkpoints, pending writes and channel values, all namespaces.
@@ -330,7 +321,7 @@ class MongoDBSaver(SaverBase):
         Raises:
             ValueError: It is not a string.
         """
-        run(_retention.delete_thread(self._call(), thread_id))
+        run(removal.delete_thread(self._context(), thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs, with their pending writes and values.
@@ -344,12 +335,12 @@ class MongoDBSaver(SaverBase):
         Raises:
             ValueError: One of them is not a string.
         """
-        run(_retention.delete_for_runs(self._call(), run_ids))
+        run(removal.delete_for_runs(self._context(), run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread, all its namespaces and its history, on the server.
 
-        A copy that failed half way can be repeated. A TTL starts anew.
+        A copy that failed can be repeated. A TTL begins again for the copy.
 
         Args:
             source_thread_id: The thread to copy.
@@ -359,7 +350,7 @@ class MongoDBSaver(SaverBase):
             ValueError: An identifier is not a string, both are the same, or the target
                 has checkpoints.
         """
-        run(_copying.copy_thread(self._call(), source_thread_id, target_thread_id))
+        run(copying.copy_thread(self._context(), source_thread_id, target_thread_id))
 
     def prune(
         self,
@@ -376,14 +367,14 @@ class MongoDBSaver(SaverBase):
 
         Args:
             thread_ids: The threads.
-            strategy: `"keep_latest"`, or `"delete"` for the whole threads.
+            strategy: `"keep_latest"`, or `"delete"` to delete the threads.
             keep_last: How many of the newest checkpoints of each namespace to keep.
 
         Raises:
             ValueError: The strategy is unknown, `keep_last` is below 1, or an identifier
                 is not a string.
         """
-        run(_retention.prune(self._call(), thread_ids, strategy, keep_last))
+        run(removal.prune(self._context(), thread_ids, strategy, keep_last))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -402,7 +393,7 @@ class MongoDBSaver(SaverBase):
             ValueError: An identifier is not a string.
             MissingChannelValueError: A seed that an ancestor names is not stored.
         """
-        return run(_history.get_delta_channel_history(self._call(), config, channels))
+        return run(history.get_delta_channel_history(self._context(), config, channels))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`get_tuple` in a thread."""

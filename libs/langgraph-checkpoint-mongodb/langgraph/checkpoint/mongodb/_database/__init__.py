@@ -1,0 +1,1 @@
+"""How the driver is called. Knows nothing of LangGraph."""

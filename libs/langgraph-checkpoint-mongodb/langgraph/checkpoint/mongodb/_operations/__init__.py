@@ -1,0 +1,1 @@
+"""What a call of a saver does: every decision between two commands."""
