@@ -14,6 +14,7 @@ from langgraph.checkpoint.mongodb import (
 )
 from langgraph.checkpoint.mongodb._database.port import run
 from langgraph.checkpoint.mongodb._layout.codec import Codec
+from langgraph.checkpoint.mongodb._layout.keys import Document
 from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 from langgraph.checkpoint.mongodb._layout.parts import digest
 from langgraph.checkpoint.mongodb._operations.context import Context
@@ -121,6 +122,24 @@ def test_a_write_waits_for_the_put_of_its_checkpoint_to_decide() -> None:
         assert in_flight.done.is_set()
         decided.join()
     assert inserted(port)[0]["stored"]["version"] == V2
+
+
+def test_a_put_of_an_input_is_waited_for_from_its_first_command_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = ScriptedPort(("find", AutoReconnect("gone")))
+    known: list[bool] = []
+    find = port.find
+
+    async def find_meanwhile(*args: Any, **options: Any) -> list[Document]:
+        known.append(port.memory.in_flight(KEY) is not None)
+        return await find(*args, **options)
+
+    monkeypatch.setattr(port, "find", find_meanwhile)
+    with pytest.raises(AutoReconnect):
+        put_input(port)
+    assert known == [True]
+    assert port.memory.in_flight(KEY) is None
 
 
 def test_a_small_write_waits_for_nothing() -> None:

@@ -38,6 +38,7 @@ from langgraph.checkpoint.mongodb._operations.arguments import (
 from langgraph.checkpoint.mongodb._operations.conflict import give_up
 from langgraph.checkpoint.mongodb._operations.context import Context
 from langgraph.checkpoint.mongodb._operations.fetching import learn
+from langgraph.checkpoint.mongodb._operations.memory import InputInFlight
 from langgraph.checkpoint.mongodb._operations.put_split import SplitPut
 from langgraph.checkpoint.mongodb._operations.put_whole import put_whole
 from langgraph.checkpoint.mongodb._operations.renewal import renew
@@ -56,8 +57,24 @@ async def put(
 ) -> RunnableConfig:
     """Store a checkpoint; see `MongoDBSaver.put`."""
     key, parent_id = put_key(config, checkpoint)
-    parent = await _parent_info(context, key, parent_id)
     metadata = get_checkpoint_metadata(config, metadata)
+    has_input = _INPUT in values_by_channel(checkpoint)
+    # From before the first command on: LangGraph stores the input's pending writes meanwhile.
+    with context.memory.input_in_flight(key) if has_input else nullcontext() as in_flight:
+        await _store(context, key, parent_id, checkpoint, metadata, new_versions, in_flight)
+    return config_of(key)
+
+
+async def _store(
+    context: Context,
+    key: CheckpointKey,
+    parent_id: str | None,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
+    in_flight: InputInFlight | None,
+) -> None:
+    parent = await _parent_info(context, key, parent_id)
     began = await context.io.now()
     rebuilt = _rebuilt(checkpoint, metadata)
     uncounted = _uncounted(checkpoint, parent, {*rebuilt, *new_versions})
@@ -71,17 +88,13 @@ async def put(
     # What is no mapping by channel cannot be divided.
     if parent.layout.divides and isinstance(checkpoint.get("channel_values", {}), Mapping):
         split = SplitPut(context, key, checkpoint, rebuilt, fields, new_versions, began)
-        with (
-            context.memory.input_in_flight(key)
-            if _INPUT in split.values
-            else nullcontext() as in_flight
-        ):
-            await split.store(parent, in_flight)
+        await split.store(parent, in_flight)
     else:
+        if in_flight is not None:
+            in_flight.decide({})
         rebuilt = rebuilt if parent.exists else {}
         await put_whole(context, key, checkpoint, fields, parent, rebuilt, new_versions)
     context.memory.note_life(key, Life.of(fields, callers))
-    return config_of(key)
 
 
 async def _parent_info(
