@@ -42,6 +42,7 @@ from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._port import Call, Update
 
 __all__ = [
+    "CLAIMED",
     "DOOMED",
     "REKEYED",
     "RETAINED",
@@ -51,6 +52,7 @@ __all__ = [
     "commit",
     "contest",
     "long_ago",
+    "required",
 ]
 
 DOOMED = "doomed"
@@ -68,6 +70,9 @@ REKEYED = "rekeyed"
 By a put that gives its values other keys, since it was stored without its parent. And by
 whoever removes values that no checkpoint names: some may be about to be named.
 """
+
+CLAIMED = "claimed"
+"""Field of a whole checkpoint: the manifest that it is about to get. What that names stays."""
 
 VISIBLE: Document = {UNPROVEN: None, RETAINED: None}
 """The query for what readers see."""
@@ -113,14 +118,17 @@ async def commit(
         if not await call.io.insert("checkpoints", [{**key.query(), **fields}]):
             return Committed(True, proven=True)
         # The mark may be there from an attempt before, and a removal may be about to take that.
-        marks = {UNPROVEN: "", DOOMED: ""}
+        marks = {UNPROVEN: "", DOOMED: "", **_moved_fields(fields)}
         update = Update(key.query(), {"$set": fields, "$unset": marks}, upsert=True)
         done = await call.io.update("checkpoints", [update])
         return Committed(bool(done.inserted), proven=True)
     # One that was there before is not hidden for being put again.
-    own = Update(key.query(), {"$set": fields, "$setOnInsert": {UNPROVEN: True}}, upsert=True)
+    change: Document = {"$set": fields, "$setOnInsert": {UNPROVEN: True}}
+    if moved := _moved_fields(fields):
+        change["$unset"] = moved
+    own = Update(key.query(), change, upsert=True)
     proof = Update({**key.query(), DOOMED: None}, {"$unset": {UNPROVEN: ""}})
-    updates = [own, _required(key, relies_on, rekeyed)] if relies_on else [own]
+    updates = [own, required(key, relies_on, rekeyed)] if relies_on else [own]
     done = await call.io.update("checkpoints", [*updates, proof] if whole is None else updates)
     created, proven = bool(done.inserted), not done.stopped and not done.missed
     if proven and whole is not None:
@@ -128,7 +136,12 @@ async def commit(
     return Committed(created, proven)
 
 
-def _required(key: CheckpointKey, parent: CheckpointKey, rekeyed: ObjectId | None) -> Update:
+def _moved_fields(fields: Document) -> Document:
+    """What a whole checkpoint that is put again has besides, if it was migrated meanwhile."""
+    return {} if "layout" in fields else {"layout": "", "channels": ""}
+
+
+def required(key: CheckpointKey, parent: CheckpointKey, rekeyed: ObjectId | None) -> Update:
     """What stops a command unless a checkpoint's parent is there, as it was read, and stays.
 
     If it finds nothing, it would insert a document with an id that is impossible, and with the

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from bson import ObjectId
 
 from langgraph.checkpoint.mongodb._codec import native_metadata
-from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN, long_ago
+from langgraph.checkpoint.mongodb._commit import CLAIMED, RETAINED, UNPROVEN, long_ago
 from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import (
     CheckpointKey,
@@ -36,6 +36,7 @@ _FIELDS: Document = {
     "_id": 1,
     RETAINED: 1,
     UNPROVEN: 1,
+    CLAIMED: 1,
     "metadata.parents": 1,
 }
 
@@ -148,13 +149,16 @@ class Graph:
         return found
 
     def named_values(self, keys: Iterable[CheckpointKey]) -> set[ValueKey]:
-        """The value documents that checkpoints name."""
+        """The value documents that checkpoints name, or are about to name."""
         return {
             named
             for key in keys
-            for entry in self._manifest(key).values()
+            for entry in (*self._manifest(key).values(), *self._claimed(key))
             for named in entry.keys(key)
         }
+
+    def _claimed(self, key: CheckpointKey) -> list[ManifestEntry]:
+        return [ManifestEntry.from_document(one) for one in self._documents[key].get(CLAIMED, ())]
 
     def _manifest(self, key: CheckpointKey) -> Mapping[str, ManifestEntry]:
         return Parent.of(self._documents[key]).manifest

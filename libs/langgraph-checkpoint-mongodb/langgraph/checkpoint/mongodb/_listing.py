@@ -39,7 +39,7 @@ from langgraph.checkpoint.mongodb.errors import (
     UnknownLayoutError,
 )
 
-__all__ = ["Listing"]
+__all__ = ["Listing", "has_old_metadata"]
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Listing:
         found = []
         for document in documents:
             try:
-                if _has_old_metadata(document.get("metadata")):
+                if has_old_metadata(document.get("metadata")):
                     raise OldMetadataError
                 found.append(Found.of(document))
             except (UnknownLayoutError, OldMetadataError) as error:
@@ -190,10 +190,10 @@ def _count_until(found: Sequence[Found], last: tuple[str, str, _Descending]) -> 
     return len(found)
 
 
-def _has_old_metadata(metadata: Any) -> bool:
+def has_old_metadata(metadata: Any) -> bool:
     """Whether a release before 0.2.2 wrote metadata: its leaves were bytes."""
     return isinstance(metadata, Mapping) and any(
-        isinstance(value, bytes) or _has_old_metadata(value) for value in metadata.values()
+        isinstance(value, bytes) or has_old_metadata(value) for value in metadata.values()
     )
 
 

@@ -71,7 +71,7 @@ from langgraph.checkpoint.mongodb.errors import (
     MissingChannelValueError,
 )
 
-__all__ = ["OFFLOAD_ENOUGH", "check_payload", "put"]
+__all__ = ["OFFLOAD_ENOUGH", "SplitPut", "check_payload", "put"]
 
 _INPUT = "__start__"
 
@@ -115,7 +115,7 @@ async def put(
         await _give_up(call, key, False, rebuilt)
     # What is no mapping by channel cannot be divided: it is taken whole.
     if parent.layout == LAYOUT and isinstance(checkpoint.get("channel_values", {}), Mapping):
-        split = _SplitPut(call, key, checkpoint, rebuilt, fields, new_versions, began)
+        split = SplitPut(call, key, checkpoint, rebuilt, fields, new_versions, began)
         with call.io.memory.planning(key) if _INPUT in split.values else nullcontext() as planning:
             await split.store(parent, planning)
     else:
@@ -218,7 +218,7 @@ async def _give_up(call: Call, key: CheckpointKey, created: bool, lost: Mapping[
     raise MissingChannelValueError(*key, sorted(lost.items()))
 
 
-class _SplitPut:
+class SplitPut:
     """One put in the split layout.
 
     Args:

@@ -1,0 +1,402 @@
+"""migrate_thread: a thread of the whole layout becomes a split one, checkpoint by checkpoint.
+
+Each checkpoint is put again in its place, parents first: `SplitPut` plans, measures and writes
+its values as for any put. Only the commit is another one (`_Move`). A reader sees a checkpoint
+as it was, or as it is then, with the same values. Every step can be repeated after a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from langgraph.checkpoint.base import Checkpoint
+
+from langgraph.checkpoint.mongodb._codec import Codec, document_size
+from langgraph.checkpoint.mongodb._commit import (
+    CLAIMED,
+    REKEYED,
+    RETAINED,
+    UNPROVEN,
+    Committed,
+    required,
+)
+from langgraph.checkpoint.mongodb._documents import (
+    LAYOUT,
+    CheckpointKey,
+    Document,
+    layout_of,
+)
+from langgraph.checkpoint.mongodb._graph import key_queries
+from langgraph.checkpoint.mongodb._listing import has_old_metadata
+from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._plan import Plan
+from langgraph.checkpoint.mongodb._port import Call, Update
+from langgraph.checkpoint.mongodb._queries import ALL_FIELDS, KEY_FIELDS, checked
+from langgraph.checkpoint.mongodb._reading import Found, decode, key_of, learn, load_checkpoint
+from langgraph.checkpoint.mongodb._ttl import aware, value_stamp
+from langgraph.checkpoint.mongodb._whole import as_strings, strings_of
+from langgraph.checkpoint.mongodb._writing import SplitPut
+from langgraph.checkpoint.mongodb.errors import OldMetadataError
+
+__all__ = ["migrate_thread"]
+
+logger = logging.getLogger(__name__)
+
+# A running graph can put whole checkpoints as fast as they are migrated.
+_PASSES = 20
+
+# Each further attempt needs another change of the same checkpoint at that very moment.
+_ATTEMPTS = 10
+
+# Documents fetched at a time, as far as one answer of the server's holds them.
+_BATCH = 8
+
+# Of so many checkpoints it is known how their values lie: a fork mostly begins at a near one.
+_LINES = 16
+
+# What an entry of a manifest takes at most, long names aside.
+_ENTRY_BYTES = 512
+
+_KEY_FIELDS: Document = {**KEY_FIELDS, "parent_checkpoint_id": 1, "layout": 1, UNPROVEN: 1}
+
+
+async def migrate_thread(call: Call, thread_id: str) -> int:
+    """Migrate a thread; see `MongoDBSaver.migrate_thread`."""
+    checked(thread_id, "thread_id")
+    moved = 0
+    lines = _Lines(call)
+    try:
+        for _ in range(_PASSES):
+            waiting = await _whole_checkpoints(call, thread_id)
+            if not waiting:
+                break
+            moved += await _migrate(call, lines, waiting)
+        else:
+            logger.debug("Thread %r: is put into as fast as it is migrated.", thread_id)
+    finally:
+        # What is remembered of the thread is of its old layout, or of an old checkpoint.
+        call.io.memory.forget(thread_id)
+    logger.debug("Thread %r: migrated %d checkpoints.", thread_id, moved)
+    return moved
+
+
+async def _whole_checkpoints(call: Call, thread_id: str) -> list[CheckpointKey]:
+    """The checkpoints of a thread that are to be migrated, each after its parent.
+
+    Raises:
+        UnknownLayoutError: A newer release wrote one; nothing has been changed.
+    """
+    query = {"thread_id": thread_id}
+    found = await call.io.find("checkpoints", query, _KEY_FIELDS, fresh=True)
+    # One that is just being put is not there yet: a later pass, or migration, finds it.
+    parents = {
+        key_of(document): document.get("parent_checkpoint_id")
+        for document in found
+        if layout_of(document) != LAYOUT and not document.get(UNPROVEN)
+    }
+    ordered: dict[CheckpointKey, None] = {}
+    for key in sorted(parents):
+        line = []
+        # Ids grow along a line of descent, mostly.
+        while key in parents and key not in ordered and key not in line:
+            line.append(key)
+            key = key._replace(checkpoint_id=parents[key] or "")
+        ordered |= dict.fromkeys(reversed(line))
+    return [*ordered]
+
+
+async def _migrate(call: Call, lines: _Lines, waiting: Sequence[CheckpointKey]) -> int:
+    moved = 0
+    for batch in _batches(waiting):
+        left = [*batch]
+        while left:
+            (query,) = key_queries(left)
+            order = [("checkpoint_id", 1)]
+            found = await call.io.find(
+                "checkpoints", query, ALL_FIELDS, sort=order, most=len(left), fresh=True
+            )
+            documents = {key_of(document): document for document in found}
+            if not documents:
+                break  # Removed meanwhile.
+            for key in [one for one in left if one in documents]:
+                moved += await _move(call, lines, documents.pop(key))
+                left.remove(key)
+    return moved
+
+
+def _batches(keys: Sequence[CheckpointKey]) -> Iterator[list[CheckpointKey]]:
+    """Neighbours of one namespace."""
+    batch: list[CheckpointKey] = []
+    for key in keys:
+        if batch and (len(batch) == _BATCH or batch[0].checkpoint_ns != key.checkpoint_ns):
+            yield batch
+            batch = []
+        batch.append(key)
+    if batch:
+        yield batch
+
+
+async def _move(call: Call, lines: _Lines, document: Document | None) -> bool:
+    """Migrate one checkpoint, as it is by now if it is changed meanwhile.
+
+    Returns:
+        Whether it was done here.
+    """
+    key = key_of(document) if document else CheckpointKey("", "", "")
+    for _ in range(_ATTEMPTS):
+        if document is None or layout_of(document) == LAYOUT:
+            return False
+        _check_origin(document)
+        line = await lines.before(document)
+        checkpoint = await _read(call, document, line)
+        move = _Move(call, document, checkpoint, line, await call.io.now())
+        try:
+            await move.store(move.parent, None)
+        except _ChangedError:
+            found = await call.io.find("checkpoints", key.query(), ALL_FIELDS, most=1, fresh=True)
+            document = found[0] if found else None
+            continue
+        lines.add(key, move.line())
+        return True
+    raise RuntimeError(
+        f"Checkpoint {key.checkpoint_id!r} of thread {key.thread_id!r} was changed "
+        f"{_ATTEMPTS} times while it was migrated. Try again when nothing else writes to it."
+    )
+
+
+def _check_origin(document: Document) -> None:
+    """Refuse what older releases of this saver have not written."""
+    metadata = document.get("metadata")
+    if isinstance(metadata, bytes):
+        raise ValueError(
+            f"Cannot migrate thread {document['thread_id']!r}: the JavaScript saver wrote "
+            f"checkpoint {document['checkpoint_id']!r}. Go on with the thread there."
+        )
+    if has_old_metadata(metadata):
+        raise OldMetadataError
+
+
+async def _read(call: Call, document: Document, line: _Line) -> Checkpoint:
+    """A whole checkpoint as it is read, with the versions that it has in the split layout.
+
+    Raises:
+        ValueError: Some of its objects cannot be made here, and would be lost.
+    """
+    found = Found.of(document)
+    size = len(document["checkpoint"])
+    lost = await call.io.offload(size, _lost, call.codec, document)
+    if lost:
+        raise ValueError(
+            f"Cannot migrate checkpoint {document['checkpoint_id']!r} of thread "
+            f"{document['thread_id']!r}: its state holds objects of {', '.join(lost)}, which "
+            "cannot be imported, or may not, and would be lost. Migrate where the classes of the "
+            "application can be imported, with its serializer. This checkpoint is as it was."
+        )
+    read = (await decode(call, found)).checkpoint
+    checkpoint: Checkpoint = as_strings(document, read, line.strings)
+    return checkpoint
+
+
+def _lost(codec: Codec, document: Document) -> list[str]:
+    stored = document["type"], document["checkpoint"]
+    return codec.lost_in_loading(stored, codec.loads(stored))
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What is known of a checkpoint that another one follows.
+
+    Attributes:
+        parent: How its values lie; one that is not stored if nothing can be carried over.
+        strings: Its versions, by the integers they begin with.
+        fingerprints: Those of its values that lie in documents, by channel; only if its
+            values were at hand.
+        versions: Its channel versions.
+    """
+
+    parent: Parent
+    strings: Mapping[int, str] = field(default_factory=dict)
+    fingerprints: Mapping[str, bytes] = field(default_factory=dict)
+    versions: Mapping[str, Any] = field(default_factory=dict)
+
+
+_NOTHING = _Line(Parent(LAYOUT, {}, stored=False))
+
+
+class _Lines:
+    """The checkpoints that were migrated last, for those that follow them."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._known: OrderedDict[CheckpointKey, _Line] = OrderedDict()
+
+    def add(self, key: CheckpointKey, line: _Line) -> None:
+        """Keep what is known of a checkpoint."""
+        self._known[key] = line
+        while len(self._known) > _LINES:
+            self._known.popitem(last=False)
+
+    async def before(self, document: Document) -> _Line:
+        """What is known of a checkpoint's parent."""
+        parent_id = document.get("parent_checkpoint_id")
+        if not parent_id:
+            return _NOTHING
+        key = key_of(document)._replace(checkpoint_id=parent_id)
+        if key not in self._known:
+            self.add(key, await self._read(key))
+        self._known.move_to_end(key)
+        return self._known[key]
+
+    async def _read(self, key: CheckpointKey) -> _Line:
+        query = {**key.query(), UNPROVEN: None}
+        found = await self._call.io.find("checkpoints", query, ALL_FIELDS, most=1, fresh=True)
+        if not found or layout_of(found[0]) != LAYOUT:
+            return _NOTHING
+        checkpoint = load_checkpoint(self._call.codec, found[0]).checkpoint
+        hidden = found[0].get(RETAINED)
+        parent = _NOTHING.parent if hidden else await learn(self._call, found[0])
+        versions = checkpoint.get("channel_versions") or {}
+        return _Line(parent, strings_of(checkpoint), versions=versions)
+
+
+class _ChangedError(Exception):
+    """The checkpoint is not any more what was read."""
+
+
+class _Move(SplitPut):
+    """A whole checkpoint, put again in the split layout.
+
+    Args:
+        call: What the call works with.
+        document: Its document.
+        checkpoint: The checkpoint with the versions that it gets.
+        line: What is known of its parent.
+        began: When this began, by the server's time.
+
+    Attributes:
+        parent: What it may carry values over from.
+    """
+
+    def __init__(
+        self, call: Call, document: Document, checkpoint: Checkpoint, line: _Line, began: datetime
+    ) -> None:
+        fields = {name: document[name] for name in document.keys() - {"_id", CLAIMED}}
+        fields.setdefault("parent_checkpoint_id", None)
+        if "created_at" in fields:
+            fields["created_at"] = aware(fields["created_at"])
+        # Deltas are rebuilt from the ancestors that are there: nothing is new in that.
+        super().__init__(call, key_of(document), checkpoint, {}, fields, {}, began)
+        self._document = document
+        self._versions: Mapping[str, Any] = checkpoint.get("channel_versions") or {}
+        self._fingerprints: dict[str, bytes] = {}
+        # Whole and claimed it must fit, too, for a moment.
+        self.parent = line.parent if _fits(document, line.parent, self.values) else _NOTHING.parent
+        as_parent = {
+            name
+            for name in self.values.keys() & self._versions.keys()
+            if self._versions[name] == line.versions.get(name)
+        }
+        self._same = {
+            name
+            for name in as_parent & line.fingerprints.keys()
+            if self._fingerprint(name) == line.fingerprints[name]
+        }
+        # The parent's text for the version is taken by the parent's value.
+        self._unlike = as_parent - self._same
+        self.new_versions = {
+            name: self._versions[name]
+            for name in self.values.keys() & self._versions.keys() - self._same
+        }
+
+    def _fingerprint(self, channel: str) -> bytes:
+        if channel not in self._fingerprints:
+            value = self.values[channel]
+            self._fingerprints[channel] = self.call.codec.fingerprint(value)
+        return self._fingerprints[channel]
+
+    def line(self) -> _Line:
+        """What is known of it, once it is stored, for those that follow it."""
+        parent = self.call.io.memory.parent(self.key)
+        strings = strings_of({**self.checkpoint})
+        if parent is None or self._document.get(RETAINED):
+            return _Line(_NOTHING.parent, strings, versions=self._versions)
+        outside = {*parent.manifest, *(parent.bundle.live if parent.bundle else ())}
+        prints = {name: self._fingerprint(name) for name in outside & self.values.keys()}
+        return _Line(parent, strings, prints, self._versions)
+
+    async def _plan(self, parent: Parent, own: Collection[str], salt: int) -> Plan:
+        return await super()._plan(self._restricted(parent), {*own, *self._unlike}, salt)
+
+    def _restricted(self, parent: Parent) -> Parent:
+        """The parent without the values that the checkpoint does not have.
+
+        In the whole layout a channel that is not there has no value, not that of the parent.
+        """
+        bundle = parent.bundle
+        if bundle is not None:
+            live = {name: text for name, text in bundle.live.items() if name in self._same}
+            bundle = replace(bundle, live=live, dead=bundle.names - live.keys())
+        manifest = {
+            name: entry
+            for name, entry in parent.manifest.items()
+            if name in self.values or name not in self._versions
+        }
+        return replace(parent, manifest=manifest, bundle=bundle, inline={}, kept={})
+
+    def _value_stamp(self) -> datetime | None:
+        at: datetime | None = self.fields.get("created_at")
+        return at if at is None or self.call.ttl is None else value_stamp(self.call.ttl, at)
+
+    async def _stamp_again(self, plan: Plan) -> datetime | None:
+        return self._value_stamp()  # The checkpoint keeps its own, however long this takes.
+
+    async def _commit(self, plan: Plan, parent: Parent, *, checking: bool) -> Committed:
+        """Make the checkpoint a split one, if it is still what was read, and its parent is there.
+
+        Raises:
+            _ChangedError: It is not.
+        """
+        if checking and not await self._all_stored(plan):
+            return Committed(created=False, proven=False)
+        there = {name: self._document.get(name) for name in _IDENTIFYING}
+        there |= {**self.key.query(), "layout": None}
+        split = {name: self.fields[name] for name in _SPLIT if name in self.fields}
+        same = dict(there)
+        if len(self._document["checkpoint"]) + len(split["checkpoint"]) < _MOST_COMPARED:
+            same["checkpoint"] = self._document["checkpoint"]
+        change = Update(same, {"$set": split, "$unset": {CLAIMED: ""}})
+        updates = [change]
+        if plan.carried:
+            parent_key = self.key._replace(checkpoint_id=self.fields["parent_checkpoint_id"])
+            claim = Update(there, {"$set": {CLAIMED: split["channels"]}})
+            updates = [claim, required(self.key, parent_key, parent.rekeyed), change]
+        done = await self.call.io.update("checkpoints", updates)
+        if not done.stopped and done.missed:
+            raise _ChangedError
+        return Committed(created=False, proven=not done.stopped)
+
+
+_SPLIT = ("layout", "type", "checkpoint", "channels", REKEYED)
+
+# Fields that tell whether the checkpoint was put anew, or values that nothing names were swept.
+_IDENTIFYING = ("_id", "type", "parent_checkpoint_id", "created_at", REKEYED)
+
+# A larger state is not sent as a query: with the rest it would be too large for one.
+_MOST_COMPARED = 12 * 1024 * 1024
+
+
+def _fits(document: Document, parent: Parent, values: Mapping[str, Any]) -> bool:
+    """Whether a whole document has room for a claim."""
+    names = sum(len(name.encode()) for name in (*parent.manifest, *values))
+    pieces = sum(len(entry.pieces or ()) for entry in parent.manifest.values())
+    claim = (len(parent.manifest) + len(values)) * _ENTRY_BYTES + 2 * names + 4 * pieces
+    payload = document["checkpoint"]
+    return document_size({**document, "checkpoint": b""}, payload) + claim < _LEAST_LIMIT
+
+
+_LEAST_LIMIT = 16 * 1024 * 1024
