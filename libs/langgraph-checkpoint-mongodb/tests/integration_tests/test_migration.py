@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.integration_tests.tampering import (
     failing,
     tampered,
 )
+from tests.integration_tests.test_suspended import grow_old
 from tests.support import (
     MB,
     Chain,
@@ -431,33 +433,43 @@ def test_migrations_and_prunes_in_any_order_leave_every_checkpoint_whole(
         client.drop_database(database.name)
 
 
-def test_values_that_a_crashed_migration_left_and_a_prune_sweeps_are_written_again(
-    face: Face, other: Face, database: Data
+def test_values_that_a_crashed_migration_left_are_not_swept_from_under_the_next_one(
+    mongodb_uri: str, database: Data
 ) -> None:
-    old = OldThread(database)
-
-    def crash(step: Step) -> None:
-        if step.is_("update", "checkpoints", sent=False):
-            raise InjectedFault("before the checkpoint")
-
-    with tampered(face, crash), pytest.raises(InjectedFault):
-        face.migrate_thread("t")
-    from tests.integration_tests.test_suspended import grow_old
-
-    grow_old(database, "checkpoint_channel_values", {})
-    moments = 0
-
-    def sweep(step: Step) -> None:
-        nonlocal moments
-        moments += 1
-        if step.role in ("values", "checkpoints"):
-            other.prune(["t"], keep_last=100)
-
-    before = rows(other)
-    with tampered(face, sweep):
-        face.migrate_thread("t")
-    assert moments > len(old.configs)
-    assert rows(again(other)) == before
+    """The sweep stands still after each of its commands, while the migration does some."""
+    with MongoClient[Any](mongodb_uri) as client:
+        savers = [MongoDBSaver(client, database.name) for _ in range(3)]
+        swept = 0
+        for before in range(18):
+            for between in range(6):
+                thread_id = f"{before} {between}"
+                values = {"one": LARGE, "two": LARGE}
+                stored = checkpoint(values, {"one": 1, "two": 1})
+                config = insert_whole(database, thread(thread_id), stored, {})
+                crashed = Party(savers[0], functools.partial(migrate_thread, thread_id=thread_id))
+                while not database["checkpoint_channel_values"].count_documents(
+                    {"thread_id": thread_id}
+                ):
+                    crashed.step()
+                crashed.crash()
+                grow_old(database, "checkpoint_channel_values", {"thread_id": thread_id})
+                sweeping = functools.partial(
+                    prune, thread_ids=[thread_id], strategy="keep_latest", keep_last=1
+                )
+                sweep = Party(savers[1], sweeping)
+                again = Party(savers[0], functools.partial(migrate_thread, thread_id=thread_id))
+                for _ in range(before):
+                    sweep.step()
+                for _ in range(between):
+                    again.step()
+                swept += not sweep.done
+                sweep.finish()
+                again.finish()
+                assert (sweep.error, again.error) == (None, None)
+                found = savers[2].get_tuple(config)
+                assert found is not None
+                assert found.checkpoint["channel_values"] == values
+        assert swept
 
 
 # ---------------------------------------------------------------------- TTL
