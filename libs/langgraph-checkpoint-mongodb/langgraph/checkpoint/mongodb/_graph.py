@@ -94,10 +94,12 @@ class Graph:
 
     def under_way(self) -> set[CheckpointKey]:
         """Checkpoints that are just being put, not those that a crash left unproven."""
-        ids = {key: self._documents[key].get("_id") for key in self.unproven()}
-        return {
-            key for key, id_ in ids.items() if isinstance(id_, ObjectId) and id_ >= self.long_ago
-        }
+        return self.unproven() & self.younger_than(self.long_ago)
+
+    def younger_than(self, bound: ObjectId) -> set[CheckpointKey]:
+        """Checkpoints that were stored since."""
+        ids = {key: document.get("_id") for key, document in self._documents.items()}
+        return {key for key, id_ in ids.items() if isinstance(id_, ObjectId) and id_ >= bound}
 
     def to_keep(self, count: int) -> set[CheckpointKey]:
         """The newest checkpoints of each namespace that readers see, as a prune keeps them.

@@ -17,7 +17,7 @@ from langgraph.checkpoint.mongodb._bundle import Bundle
 from langgraph.checkpoint.mongodb._codec import Codec, Typed
 from langgraph.checkpoint.mongodb._growing import Group, Growth
 
-__all__ = ["Unpacked", "pack_checkpoint", "unpack_checkpoint"]
+__all__ = ["Unpacked", "is_packed", "pack_checkpoint", "unpack_checkpoint"]
 
 # Put before the serializer's type, so that a release that does not know the split
 # layout refuses the document ("Unknown serialization type") instead of showing a part.
@@ -120,6 +120,11 @@ _ABSENT = 0
 def _cut(place: int, growth: Growth) -> list[Any]:
     groups = [[group.count, group.size, group.digest] for group in growth.groups]
     return [place, growth.head, groups, growth.tail]
+
+
+def is_packed(document: Mapping[str, Any]) -> bool:
+    """Whether a document's type says that it is a packed checkpoint."""
+    return str(document.get("type")).startswith(_TYPE_PREFIX)
 
 
 def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Unpacked:

@@ -30,7 +30,7 @@ from langgraph.checkpoint.mongodb._queries import KEY_FIELDS, checked, value_que
 from langgraph.checkpoint.mongodb._reading import key_of
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 
-__all__ = ["delete_for_runs", "delete_thread", "prune"]
+__all__ = ["delete_for_runs", "delete_thread", "prune", "queries_of_values", "remove"]
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ async def _remove_from(
     unknown: UnknownLayoutError | None = None
     for thread_id, choose in chosen.items():
         try:
-            await _remove(call, thread_id, choose)
+            await remove(call, thread_id, choose)
         except UnknownLayoutError as error:
             unknown = unknown or error
     if unknown:
@@ -145,9 +145,7 @@ async def _of_runs(call: Call, run_ids: Sequence[str]) -> set[CheckpointKey]:
     return keys
 
 
-async def _remove(
-    call: Call, thread_id: str, choose: Callable[[Graph], set[CheckpointKey]]
-) -> None:
+async def remove(call: Call, thread_id: str, choose: Callable[[Graph], set[CheckpointKey]]) -> None:
     """Remove chosen checkpoints of a thread, and what only they name.
 
     Those from which a delta channel of others is rebuilt are only hidden from readers.
@@ -199,7 +197,7 @@ async def _remove_once(call: Call, before: Graph, chosen: set[CheckpointKey]) ->
     named = before.named_values(seen)
     still_named = after.named_values(after.keys() - gone)
     writes = await _delete(call, "writes", key_queries(seen))
-    values = await _delete(call, "values", _value_queries(named - still_named))
+    values = await _delete(call, "values", queries_of_values(named - still_named))
     logger.debug(
         "Thread %r: removed %d of %d checkpoints, %d pending writes, %d channel values; "
         "%d checkpoints are kept for delta channels alone.",
@@ -226,7 +224,7 @@ async def _delete(
     return sum([await call.io.delete(role, {**query, **narrowed}) for query in queries])
 
 
-def _value_queries(keys: Iterable[ValueKey]) -> list[Document]:
+def queries_of_values(keys: Iterable[ValueKey]) -> list[Document]:
     """Queries for value documents, of bounded size."""
     ordered = sorted(keys, key=lambda key: (*key[:4], key.part or 0))
     return [
@@ -254,7 +252,7 @@ async def _collect_garbage(call: Call, graph: Graph) -> None:
     old: Document = {"_id": {"$lt": graph.long_ago}}
     unnamed = {
         ValueKey.of(one)
-        for one in await _those(call, "values", _value_queries(values), old, VALUE_KEY)
+        for one in await _those(call, "values", queries_of_values(values), old, VALUE_KEY)
     }
     orphans = {
         key_of(one)
@@ -291,15 +289,15 @@ async def _sweep(
     """
     token = object_id(await call.io.now())
     if unnamed:
-        for query in _value_queries(unnamed):
+        for query in queries_of_values(unnamed):
             await call.io.update_many("values", query, {"$addToSet": {DOOMED: token}})
         changed: Document = {"$set": {REKEYED: token}}
         await call.io.update_many("checkpoints", {"thread_id": thread_id}, changed)
     after = await Graph.read(call, thread_id)
     named = after.named_values(after.keys())
-    for query in _value_queries(unnamed & named):
+    for query in queries_of_values(unnamed & named):
         await call.io.update_many("values", query, {"$unset": {DOOMED: ""}})
-    values = await _delete(call, "values", _value_queries(unnamed - named), {DOOMED: token})
+    values = await _delete(call, "values", queries_of_values(unnamed - named), {DOOMED: token})
     writes = await _delete(call, "writes", key_queries(orphans - after.keys()), old)
     logger.debug(
         "Thread %r: deleted %d channel values and %d pending writes that a crash left.",

@@ -1,0 +1,398 @@
+"""The command line of the operator's tool; what it says comes from the functions beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBar
+
+from langgraph.checkpoint.mongodb.errors import MongoDBSaverError
+from langgraph.checkpoint.mongodb.operate import _paint as paint
+from langgraph.checkpoint.mongodb.operate._indexes import indexes as find_indexes
+from langgraph.checkpoint.mongodb.operate._migrate import migrate as do_migrate
+from langgraph.checkpoint.mongodb.operate._prune import prune as do_prune
+from langgraph.checkpoint.mongodb.operate._show import show as find_thread
+from langgraph.checkpoint.mongodb.operate._stats import ROLES
+from langgraph.checkpoint.mongodb.operate._stats import stats as find_stats
+from langgraph.checkpoint.mongodb.operate._store import Store
+from langgraph.checkpoint.mongodb.operate._verify import Verified
+from langgraph.checkpoint.mongodb.operate._verify import verify as find_damage
+from langgraph.checkpoint.mongodb.saver import MongoDBSaver
+from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA
+
+__all__ = ["app"]
+
+FOUND, FAILED = 1, 2
+"""Exit statuses: something is wrong with what is stored; the command itself failed."""
+
+# A thread's place is noted after so many.
+_NOTE_EVERY = 100
+
+app = typer.Typer(
+    name="langgraph-checkpoint-mongodb",
+    help="Look after the threads that LangGraph's checkpointers keep in MongoDB.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Threads = Annotated[list[str] | None, typer.Argument(help="Threads; all, if none is given.")]
+Picture = Annotated[Path | None, typer.Option(help="Write what is shown into an SVG file, too.")]
+
+
+class _Context:
+    """What all commands share: the saver, made when it is needed."""
+
+    def __init__(self, uri: str | None, arguments: dict[str, Any], serde: str | None) -> None:
+        self._uri, self._arguments, self._serde = uri, arguments, serde
+
+    @contextmanager
+    def saver(self) -> Iterator[MongoDBSaver]:
+        """A saver that makes no index; what goes wrong ends the command with a message."""
+        try:
+            if self._serde:
+                self._arguments["serde"] = _imported(self._serde)
+            with MongoClient[Any](self._uri, driver=DRIVER_METADATA) as client:
+                yield MongoDBSaver(client, **self._arguments, create_indexes=False)
+        except (PyMongoError, MongoDBSaverError, ValueError, ImportError) as error:
+            typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
+            raise typer.Exit(FAILED) from error
+
+
+def _imported(name: str) -> Any:
+    """A serializer by `module:name`, called if it is a function or a class."""
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise ValueError(f"Invalid serializer {name!r}: expected module:name.")
+    sys.path.insert(0, "")
+    found = getattr(importlib.import_module(module), attribute)
+    return found() if callable(found) else found
+
+
+@app.callback()
+def connect(
+    context: typer.Context,
+    uri: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MONGODB_URI",
+            help="Connection string. With readPreference=secondary what only reads goes there.",
+        ),
+    ] = None,
+    db: Annotated[str, typer.Option(help="Database.")] = "checkpointing_db",
+    checkpoints: Annotated[str, typer.Option(help="Collection.")] = "checkpoints",
+    writes: Annotated[str, typer.Option(help="Collection.")] = "checkpoint_writes",
+    values: Annotated[
+        str | None, typer.Option(help="Collection; by default it follows the first.")
+    ] = None,
+    ttl: Annotated[int | None, typer.Option(help="Seconds, as the savers have it.")] = None,
+    serde: Annotated[
+        str | None,
+        typer.Option(help="The savers' serializer, as module:name, where it is not LangGraph's."),
+    ] = None,
+) -> None:
+    """Names and connection, the same for all commands."""
+    arguments = {
+        "db_name": db,
+        "checkpoint_collection_name": checkpoints,
+        "writes_collection_name": writes,
+        "channel_values_collection_name": values,
+        "ttl": ttl,
+    }
+    context.obj = _Context(uri, arguments, serde)
+
+
+@app.command()
+def stats(
+    context: typer.Context,
+    as_json: AsJson = False,
+    largest: Annotated[int, typer.Option(min=1, help="How many of the largest.")] = 10,
+    quick: Annotated[bool, typer.Option("--quick", help="Read no documents.")] = False,
+    picture: Picture = None,
+) -> None:
+    """How much there is, how it grows, and what comes near the 16 MB of one document."""
+    with context.obj.saver() as saver, _progress("documents", as_json, _documents(saver)) as step:
+        found = find_stats(saver, largest=largest, quick=quick, progress=step)
+    _say(found, as_json, lambda: paint.stats_report(found), picture)
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    thread: Annotated[str, typer.Argument(help="The thread.")],
+    as_json: AsJson = False,
+    values: Annotated[bool, typer.Option("--values", help="Show the newest values, too.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write the plot into an SVG file.")] = None,
+    picture: Picture = None,
+) -> None:
+    """One thread: its checkpoints with forks, their sizes, and how its bytes grew."""
+    with context.obj.saver() as saver:
+        found = find_thread(saver, thread, values=values)
+    if found is None:
+        typer.secho(f"There is no thread {thread!r}.", fg="red", err=True)
+        raise typer.Exit(FAILED)
+    if plot:
+        plot.write_text(paint.plot_svg(found))
+    _say(found, as_json, lambda: paint.thread_report(found), picture)
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Note the place in this file, and go on there if it is there already."),
+    ] = None,
+) -> None:
+    """Look for damage, and for what crashes left. Exit status 1 if there is something.
+
+    With --json a line for each finding, and a last one with the counts.
+    """
+    place = _Place(resume)
+    verified = Verified()
+    out = paint.console()
+    with context.obj.saver() as saver, _progress("checkpoints", as_json, _some(saver)) as step:
+
+        def noted(count: int) -> None:
+            step(count)
+            place.note(verified)
+
+        damage = find_damage(
+            saver, threads or None, after=place.after, verified=verified, progress=noted
+        )
+        try:
+            for finding in damage:
+                place.findings += 1
+                told = {**dataclasses.asdict(finding), "remedy": finding.remedy}
+                if as_json:
+                    typer.echo(json.dumps(told))
+                else:
+                    out.print(_told(told), markup=False)
+        finally:
+            place.note(verified, now=True)
+    place.done()
+    counts = {
+        "threads": verified.threads,
+        "checkpoints": verified.checkpoints,
+        "findings": place.findings,
+    }
+    if as_json:
+        typer.echo(json.dumps(counts))
+    else:
+        out.print(", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    if place.findings:
+        raise typer.Exit(FOUND)
+
+
+def _told(finding: dict[str, str]) -> str:
+    names = ("thread_id", "checkpoint_ns", "checkpoint_id")
+    where = " ".join(f"{name}={finding[name]!r}" for name in names if finding[name])
+    return f"{finding['kind']}: {where}: {finding['what']}\n    {finding['remedy']}"
+
+
+class _Place:
+    """How far a verification has come, in a file."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file, self._noted = file, 0
+        self.after: str | None = None
+        self.findings = 0
+        if file and file.exists():
+            noted = json.loads(file.read_text())
+            self.after, self.findings = noted["after"], noted["findings"]
+
+    def note(self, verified: Verified, *, now: bool = False) -> None:
+        """Write it down, now and then."""
+        if self._file is None or verified.last is None:
+            return
+        if now or verified.threads >= self._noted + _NOTE_EVERY:
+            self._noted = verified.threads
+            noted = {"after": verified.last, "findings": self.findings}
+            self._file.write_text(json.dumps(noted))
+
+    def done(self) -> None:
+        """Begin anew the next time."""
+        if self._file:
+            self._file.unlink(missing_ok=True)
+
+
+@app.command()
+def prune(
+    context: typer.Context,
+    threads: Threads = None,
+    keep_last: Annotated[
+        int | None, typer.Option(min=1, help="Keep so many checkpoints of each namespace.")
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Remove only older checkpoints: 30d, 12h, 2w.")
+    ] = None,
+    idle: Annotated[
+        str | None, typer.Option(help="Delete threads that were idle for as long: 90d.")
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove old checkpoints, and idle threads; never what a kept checkpoint needs."""
+    with context.obj.saver() as saver:
+
+        def run(dry: bool) -> Any:
+            with _progress("threads", as_json) as step:
+                return do_prune(
+                    saver,
+                    threads or None,
+                    keep_last=keep_last,
+                    older_than=_time(older_than),
+                    idle=_time(idle),
+                    dry_run=dry,
+                    progress=step,
+                )
+
+        found = _asked(run, dry_run, yes, as_json)
+
+    def report() -> str:
+        return (
+            f"{'Would remove' if found.dry_run else 'Removed'} {found.checkpoints:,} checkpoints "
+            f"of {found.threads:,} threads, {paint.size(found.bytes)}; "
+            f"{found.deleted_threads:,} threads go whole."
+        )
+
+    _say(found, as_json, report)
+
+
+@app.command()
+def migrate(
+    context: typer.Context,
+    threads: Threads = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move threads of releases up to 0.5.1 into the split layout, in place.
+
+    Run it where the application's classes can be imported. Exit status 1 if some could not be.
+    """
+    with context.obj.saver() as saver:
+
+        def run(dry: bool) -> Any:
+            with _progress("threads", as_json) as step:
+                return do_migrate(saver, threads or None, dry_run=dry, progress=step)
+
+        found = _asked(run, dry_run, yes, as_json)
+
+    def report() -> str:
+        lines = [
+            f"{'Would migrate' if found.dry_run else 'Migrated'} {found.checkpoints:,} checkpoints "
+            f"of {found.threads:,} threads, {paint.size(found.bytes)} before."
+        ]
+        lines += [f"Not {thread_id!r}: {reason}" for thread_id, reason in found.failures]
+        return "\n".join(lines)
+
+    _say(found, as_json, report)
+    if found.failed:
+        raise typer.Exit(FOUND)
+
+
+@app.command()
+def indexes(context: typer.Context, as_json: AsJson = False) -> None:
+    """Which indexes are there, which are missing, and how to make them."""
+    with context.obj.saver() as saver:
+        found = find_indexes(saver)
+    _say(found, as_json, lambda: paint.index_table(found))
+
+
+def _asked(run: Callable[[bool], Any], dry_run: bool, yes: bool, as_json: bool) -> Any:
+    """Say what would be done, and do it if a person agrees, or has before.
+
+    Raises:
+        typer.Exit: Nobody did.
+    """
+    if dry_run or yes:
+        return run(dry_run)
+    if as_json or not sys.stdin.isatty():
+        typer.secho("Nobody can be asked here: say --dry-run, or --yes.", fg="red", err=True)
+        raise typer.Exit(FAILED)
+    planned = run(True)
+    what = f"{planned.checkpoints:,} checkpoints of {planned.threads:,} threads"
+    typer.confirm(f"{what}, {paint.size(planned.bytes)}. Go on?", abort=True)
+    return run(False)
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def _time(text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)([smhdw])", text)
+    if not match:
+        raise ValueError(f"Invalid time {text!r}: expected a number and s, m, h, d or w, as 30d.")
+    return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+
+
+def _some(saver: MongoDBSaver) -> int:
+    return saver.checkpoint_collection.estimated_document_count()
+
+
+def _documents(saver: MongoDBSaver) -> int:
+    store = Store(saver)
+    counts = (store.collection(role).estimated_document_count() for role in ROLES)
+    return sum(counts)
+
+
+@contextmanager
+def _progress(
+    what: str, as_json: bool, total: int | None = None
+) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, if a person looks at it."""
+    errors = Console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    hidden = as_json or not errors.is_terminal
+    with ProgressBar(*columns, console=errors, transient=True, disable=hidden) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def _say(
+    found: Any,
+    as_json: bool,
+    report: Callable[[], RenderableType],
+    picture: Path | None = None,
+) -> None:
+    if as_json:
+        typer.echo(json.dumps(_jsonable(found), default=str, indent=2))
+        return
+    out = paint.console(record=picture is not None)
+    out.print(report())
+    if picture:
+        title = " ".join(["langgraph-checkpoint-mongodb", *sys.argv[1:2]])
+        out.save_svg(str(picture), title=title)
+
+
+def _jsonable(found: Any) -> Any:
+    if dataclasses.is_dataclass(found) and not isinstance(found, type):
+        return {one.name: _jsonable(getattr(found, one.name)) for one in dataclasses.fields(found)}
+    if isinstance(found, (list, tuple)):
+        return [_jsonable(one) for one in found]
+    if isinstance(found, dict):
+        return {str(name): _jsonable(one) for name, one in found.items()}
+    return found.isoformat() if hasattr(found, "isoformat") else found
