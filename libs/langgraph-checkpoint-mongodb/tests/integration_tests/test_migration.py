@@ -86,8 +86,16 @@ class OldThread:
             "list": [f"{name if turn > 3 else 'trunk'} {n}" * 400 for n in range(turn + 3)],
             "doc": f"{name} {turn}" * 2000,
             "n": turn,
+            "objects": {turn, "in a set"},
         }
-        versions = {"big": 1, "list": turn + 2, "doc": turn + 2, "n": turn + 2, "gone": 1}
+        versions = {
+            "objects": turn + 2,
+            "big": 1,
+            "list": turn + 2,
+            "doc": turn + 2,
+            "n": turn + 2,
+            "gone": 1,
+        }
         seen = {"node": {"list": turn + 1, "big": 1}, "__input__": {}}
         stored = checkpoint(values, versions, versions_seen=seen)
         config = insert_whole(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import ormsgpack
 
-__all__ = ["Reference", "classes_in", "opaque"]
+__all__ = ["Reference", "classes_in", "opaque", "packed_again"]
 
 Reference = tuple[str, str]
 """Module and name of a class; for what names none, an empty text and the kind's number."""
@@ -27,6 +27,13 @@ def opaque(data: bytes) -> Any:
         data: Bytes of the serializer's type `msgpack`.
     """
     return ormsgpack.unpackb(data, ext_hook=_Extension, option=ormsgpack.OPT_NON_STR_KEYS)
+
+
+def packed_again(value: Any) -> bytes:
+    """Serialize what `opaque` has deserialized, or a part of it."""
+    return ormsgpack.packb(
+        value, default=lambda one: ormsgpack.Ext(*one), option=ormsgpack.OPT_NON_STR_KEYS
+    )
 
 
 def classes_in(data: bytes) -> Counter[Reference]:

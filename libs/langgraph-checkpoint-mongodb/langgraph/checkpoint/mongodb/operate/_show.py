@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import ormsgpack
-
 from langgraph.checkpoint.mongodb._codec import Codec
 from langgraph.checkpoint.mongodb._commit import RETAINED, UNPROVEN
 from langgraph.checkpoint.mongodb._documents import LAYOUT, CheckpointKey, Document
 from langgraph.checkpoint.mongodb._pending import counting
 from langgraph.checkpoint.mongodb._queries import checked
 from langgraph.checkpoint.mongodb._reading import key_of
+from langgraph.checkpoint.mongodb._serialized import packed_again
 from langgraph.checkpoint.mongodb._whole import whole_checkpoint
 from langgraph.checkpoint.mongodb.operate._store import DOCUMENT_BYTES, Store, made_at
 from langgraph.checkpoint.mongodb.saver import MongoDBSaver
@@ -161,8 +160,7 @@ def _node(codec: Codec, document: Document) -> CheckpointNode:
 def _packed_size(codec: Codec, value: Any) -> int:
     if not codec.may_be_cut():
         return len(codec.dumps(value)[1])
-    # What an object is made from is there instead of it, as a pair.
-    return len(ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS))
+    return len(packed_again(value))
 
 
 def _add(tree: ThreadTree, role: str, document: Document, written: Counter[datetime]) -> None:
