@@ -22,7 +22,7 @@ __all__ = ["index_table", "plot", "plot_svg", "size", "stats_report", "thread_re
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 30
 _COLUMNS, _ROWS = 60, 6
-_CHANNELS = 3
+_CHANNELS = 2
 
 
 def size(number: int) -> str:
@@ -139,24 +139,29 @@ def thread_report(tree: ThreadTree) -> RenderableType:
 
 def _tree(namespace: str, nodes: Sequence[CheckpointNode]) -> Tree:
     name = f"namespace {plain(namespace)}" if namespace else "the graph itself"
-    root = Tree(f"[bold]{name}[/]: {len(nodes)} checkpoints")
+    layouts = {"whole": ", in the old layout"} if len({one.layout for one in nodes}) == 1 else {}
+    count = f"{len(nodes)} checkpoints{layouts.get(nodes[0].layout, '')}"
+    root = Tree(f"[bold]{name}[/]: {count}")
     children: defaultdict[str | None, list[CheckpointNode]] = defaultdict(list)
     known = {node.checkpoint_id for node in nodes}
     for node in nodes:
         parent = node.parent_id if node.parent_id in known else None
         children[parent].append(node)
-    waiting: list[tuple[Tree, CheckpointNode]] = [(root, one) for one in reversed(children[None])]
+    both = len({node.layout for node in nodes}) > 1
+    first = children[None]
+    waiting = [(root, one, len(first) > 1) for one in reversed(first)]
     while waiting:
-        place, node = waiting.pop()
-        added = place.add(_line(node))
+        place, node, begins = waiting.pop()
+        added = place.add(_line(node, with_layout=both))
         following = children[node.checkpoint_id]
         # A line without forks stays at its place, or a long thread would go off to the right.
-        below = place if len(following) == 1 else added
-        waiting += [(below, one) for one in reversed(following)]
+        straight = len(following) == 1
+        below = place if straight and not begins else added
+        waiting += [(below, one, not straight) for one in reversed(following)]
     return root
 
 
-def _line(node: CheckpointNode) -> RenderableType:
+def _line(node: CheckpointNode, *, with_layout: bool) -> RenderableType:
     text = Text()
     text.append(f"{node.step!s:>3} ", "bold")
     text.append(f"{node.source or '?':<6} ", "cyan")
@@ -165,12 +170,12 @@ def _line(node: CheckpointNode) -> RenderableType:
     largest = sorted(node.channels.items(), key=lambda one: -one[1])
     text.append(" ".join(f"{name} {size(number)}" for name, number in largest[:_CHANNELS]), "green")
     if len(largest) > _CHANNELS:
-        text.append(f" and {len(largest) - _CHANNELS} more", "green")
+        text.append(f" +{len(largest) - _CHANNELS}", "green")
     if node.writes:
-        text.append(f"  {node.writes} writes {size(node.writes_bytes)}", "magenta")
+        text.append(f"  writes: {node.writes}", "magenta")
     if node.interrupts:
-        text.append(f"  {node.interrupts} interrupts", "bold yellow")
-    if node.layout == "whole":
+        text.append(f"  interrupts: {node.interrupts}", "bold yellow")
+    if with_layout and node.layout == "whole":
         text.append("  old layout", "yellow")
     if node.hidden:
         text.append(f"  {node.hidden}", "red")
@@ -250,4 +255,4 @@ def index_table(found: Sequence[IndexState]) -> RenderableType:
 
 def console(*, record: bool = False) -> Console:
     """Where reports go."""
-    return Console(record=record, width=110 if record else None, highlight=False)
+    return Console(record=record, width=120 if record else None, highlight=False)
