@@ -252,6 +252,19 @@ def test_prune_takes_what_crashes_left(face: Face, database: Data, saver: MongoD
     assert [*operate.verify(saver)] == []
 
 
+def test_a_thread_that_cannot_be_pruned_does_not_hold_up_the_others(
+    face: Face, database: Data, saver: MongoDBSaver, tool: Tool
+) -> None:
+    for name in "abc":
+        many(face, name)
+    newest = {"thread_id": "b", "checkpoint_id": ids(database, "b")[-1]}
+    database["checkpoints"].update_one(newest, {"$set": {"layout": 3}})
+    found = tool.json("prune", "--keep-last", "1", "--yes", status=1)
+    assert [thread_id for thread_id, _ in found["failures"]] == ["b"]
+    assert "Not 'b': " in tool("prune", "--keep-last", "1", "--yes", status=1)
+    assert [len(ids(database, name)) for name in "abc"] == [1, 6, 1]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{}, {"keep_last": 0}, {"older_than": timedelta(-1)}, {"idle": timedelta(-1)}],

@@ -8,10 +8,13 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from pymongo.database import Database
 
+from langgraph.checkpoint.mongodb import MongoDBSaver
 from tests.face import Face, MakeFace
+from tests.integration_tests.tampering import again
 from tests.support import MB
 from tests.upgrade_tests import graphs, today
 from tests.upgrade_tests.rig import OldReleaseError, OldSaver
@@ -106,6 +109,63 @@ def test_a_pending_interrupt_is_answered_after_the_migration(old: OldSaver, face
             assert state["next"] == []
         assert moved["values"] == stayed["values"] or thread in str(moved["values"])
         assert today.values({"state": moved})["log"] == today.values({"state": stayed})["log"]
+
+
+def test_a_fork_a_subgraph_and_a_pending_interrupt_in_one_thread_go_along(
+    old: OldSaver, face: Face, database: Db
+) -> None:
+    made = old.make("nested")["nested"]
+    first = next(state for state in made["history"] if state["next"] == ["before"])
+    old.invoke("nested", None, checkpoint_id=first["checkpoint_id"])
+    made = old.read("nested")
+    assert made["state"]["tasks"][0]["state"]["tasks"], "the subgraph is paused"
+    parents = [state["parent"] for state in made["history"] if state["parent"]]
+    assert len(set(parents)) < len(parents), "it has a fork"
+    before = rows(face, "nested")
+
+    face.migrate_thread("nested")
+
+    after = rows(face, "nested")
+    assert [counted(row) for row in after] == [counted(row) for row in before]
+    assert_consistent(after)
+    assert_split(database, "nested")
+    assert today.read(face, "nested") == made
+    today.invoke(face, "nested", Command(resume="yes"))
+    seen = today.read(face.fresh(), "nested")
+    assert seen["state"]["next"] == []
+    assert "ask by today: yes" in today.values(seen)["log"]
+
+
+@pytest.mark.parametrize("by", ["the same saver", "another one"])
+def test_a_thread_is_migrated_while_a_graph_runs_on_it(
+    old: OldSaver, face: Face, database: Db, by: str
+) -> None:
+    before = old.make("chat")["chat"]
+    saver = face.saver
+    if by == "another one":
+        saver = MongoDBSaver(database.client, database.name, create_indexes=False)
+
+    def migrate(state: graphs.State) -> dict[str, Any]:
+        return {"log": [f"migrated {saver.migrate_thread('chat') > 0}"]}
+
+    builder = StateGraph(graphs.State)
+    for name in ("reply", "end"):
+        builder.add_node(name, migrate)
+    builder.add_edge(START, "reply").add_edge("reply", "end").add_edge("end", END)
+    graph = face.compile(builder)
+
+    last = face.invoke(graph, {"total": 1}, today.config("chat"))
+    # The next node may run before LangGraph has stored the step of the one before.
+    assert last["log"][-2] == "migrated True"
+    seen = today.read(again(face), "chat")
+    assert seen["history"][-len(before["history"]) :] == before["history"]
+
+    face.migrate_thread("chat")
+    assert_split(database, "chat")
+    assert today.read(face, "chat") == seen
+    assert_consistent(rows(face, "chat"))
+    assert face.invoke(graph, {"total": 1}, today.config("chat"))["total"] == last["total"] + 1
+    assert_split(database, "chat")
 
 
 def test_a_task_that_failed_is_run_again_after_the_migration(old: OldSaver, face: Face) -> None:

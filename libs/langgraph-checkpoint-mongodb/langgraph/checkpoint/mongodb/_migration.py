@@ -31,11 +31,12 @@ from langgraph.checkpoint.mongodb._documents import (
     Document,
     layout_of,
 )
+from langgraph.checkpoint.mongodb._driver import USUAL_LIMIT
 from langgraph.checkpoint.mongodb._graph import key_queries
 from langgraph.checkpoint.mongodb._listing import has_old_metadata
-from langgraph.checkpoint.mongodb._memory import Parent
+from langgraph.checkpoint.mongodb._memory import Memory, Parent
 from langgraph.checkpoint.mongodb._plan import Plan
-from langgraph.checkpoint.mongodb._port import Call, Update
+from langgraph.checkpoint.mongodb._port import Call, Port, Update
 from langgraph.checkpoint.mongodb._queries import ALL_FIELDS, KEY_FIELDS, checked
 from langgraph.checkpoint.mongodb._reading import Found, decode, key_of, learn, load_checkpoint
 from langgraph.checkpoint.mongodb._ttl import aware, value_stamp
@@ -69,20 +70,32 @@ async def migrate_thread(call: Call, thread_id: str) -> int:
     """Migrate a thread; see `MongoDBSaver.migrate_thread`."""
     checked(thread_id, "thread_id")
     moved = 0
+    apart: Any = _Apart(call.io)
+    call = replace(call, io=apart)
     lines = _Lines(call)
-    try:
-        for _ in range(_PASSES):
-            waiting = await _whole_checkpoints(call, thread_id)
-            if not waiting:
-                break
-            moved += await _migrate(call, lines, waiting)
-        else:
-            logger.debug("Thread %r: is put into as fast as it is migrated.", thread_id)
-    finally:
-        # What is remembered of the thread is of its old layout, or of an old checkpoint.
-        call.io.memory.forget(thread_id)
+    for _ in range(_PASSES):
+        waiting = await _whole_checkpoints(call, thread_id)
+        if not waiting:
+            break
+        moved += await _migrate(call, lines, waiting)
+    else:
+        logger.debug("Thread %r: is put into as fast as it is migrated.", thread_id)
     logger.debug("Thread %r: migrated %d checkpoints.", thread_id, moved)
     return moved
+
+
+class _Apart:
+    """A port with a memory of its own.
+
+    What the saver remembers stays: a run that is under way on it counts in integers to its end,
+    and its next checkpoint is to be a whole one.
+    """
+
+    def __init__(self, port: Port) -> None:
+        self._port, self.memory = port, Memory()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
 
 
 async def _whole_checkpoints(call: Call, thread_id: str) -> list[CheckpointKey]:
@@ -381,6 +394,7 @@ class _Move(SplitPut):
         return Committed(created=False, proven=not done.stopped)
 
 
+# What the commit sets.
 _SPLIT = ("layout", "type", "checkpoint", "channels", REKEYED)
 
 # Fields that tell whether the checkpoint was put anew, or values that nothing names were swept.
@@ -396,7 +410,4 @@ def _fits(document: Document, parent: Parent, values: Mapping[str, Any]) -> bool
     pieces = sum(len(entry.pieces or ()) for entry in parent.manifest.values())
     claim = (len(parent.manifest) + len(values)) * _ENTRY_BYTES + 2 * names + 4 * pieces
     payload = document["checkpoint"]
-    return document_size({**document, "checkpoint": b""}, payload) + claim < _LEAST_LIMIT
-
-
-_LEAST_LIMIT = 16 * 1024 * 1024
+    return document_size({**document, "checkpoint": b""}, payload) + claim < USUAL_LIMIT

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
+from pymongo.errors import PyMongoError
 
 from langgraph.checkpoint.mongodb._bundle import BUNDLE, load_bundle
 from langgraph.checkpoint.mongodb._commit import CLAIMED, DOOMED, RETAINED, UNPROVEN
@@ -83,10 +84,12 @@ class Checkpoints:
         if document.get(UNPROVEN):
             return  # Readers do not see it, so it may lack what it names.
         manifest: dict[str, ManifestEntry] = {}
-        yield from self._manifest(key, document, manifest)
+        yield from self._manifest(key, document, "channels", manifest)
         try:
             unpacked = load_checkpoint(self._store.call.codec, document)
             yield from self._state(key, document, manifest, unpacked)
+        except PyMongoError:
+            raise
         except Exception as error:
             # Whatever the serializer raises for bytes that are not its own.
             reason = f"{type(error).__name__}: {error}"
@@ -121,12 +124,10 @@ class Checkpoints:
         if document.get(UNPROVEN):
             if old:
                 yield Finding("unproven", "its put did not come to its end", *key)
-            for one in document.get("channels", ()):
-                self.named.update(ManifestEntry.from_document(one).keys(key))
+            yield from self._manifest(key, document, "channels", looking=False)
         if CLAIMED in document:
             yield Finding("claimed", "its migration did not come to its end", *key)
-            for one in document[CLAIMED]:
-                self.named.update(ManifestEntry.from_document(one).keys(key))
+            yield from self._manifest(key, document, CLAIMED, looking=False)
 
     def _metadata(self, key: CheckpointKey, document: Document) -> Iterator[Finding]:
         stored = document.get("metadata")
@@ -141,9 +142,25 @@ class Checkpoints:
             yield Finding("metadata", what[:300], *key)
 
     def _manifest(
-        self, key: CheckpointKey, document: Document, manifest: dict[str, ManifestEntry]
+        self,
+        key: CheckpointKey,
+        document: Document,
+        name: str,
+        manifest: dict[str, ManifestEntry] | None = None,
+        *,
+        looking: bool = True,
     ) -> Iterator[Finding]:
-        entries = document.get("channels", [])
+        """Read a manifest.
+
+        Args:
+            key: The checkpoint.
+            document: Its document.
+            name: The field.
+            manifest: Where the entries go, by channel.
+            looking: Whether what it names is to be there.
+        """
+        manifest = {} if manifest is None else manifest
+        entries = document.get(name, [])
         if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
             yield Finding("manifest", "its manifest is no list of entries", *key)
             return
@@ -157,7 +174,8 @@ class Checkpoints:
                 yield Finding("manifest", f"it names channel {entry.channel!r} twice", *key)
             manifest[entry.channel] = entry
             self.named.update(entry.keys(key))
-            yield from self._entry(key, entry, aware(document.get("created_at")))
+            if looking:
+                yield from self._entry(key, entry, aware(document.get("created_at")))
 
     def _entry(
         self, key: CheckpointKey, entry: ManifestEntry, stamp: datetime | None
@@ -242,10 +260,9 @@ class Checkpoints:
         if seen in self._compared or any(one not in self._values.known for one in keys):
             return
         self._compared.add(seen)
+        bodies = body_of(self._store, keys)
         try:
-            load_bundle(
-                self._store.call.codec, body_of(self._store, keys), unpacked.pairs, unpacked.dead
-            )
+            load_bundle(self._store.call.codec, bodies, unpacked.pairs, unpacked.dead)
         except Exception as error:
             # Whatever the serializer raises for bytes that are not its own.
             what = f"its small values cannot be read: {type(error).__name__}: {error}"

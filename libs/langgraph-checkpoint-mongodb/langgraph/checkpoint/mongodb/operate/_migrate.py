@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from pymongo.errors import PyMongoError
+
 from langgraph.checkpoint.mongodb._commit import UNPROVEN
 from langgraph.checkpoint.mongodb._documents import Document
 from langgraph.checkpoint.mongodb.errors import MongoDBSaverError
-from langgraph.checkpoint.mongodb.operate._store import DOCUMENT_BYTES, Progress, Store
+from langgraph.checkpoint.mongodb.operate._store import DOCUMENT_BYTES, TOLD, Progress, Store
 from langgraph.checkpoint.mongodb.saver import MongoDBSaver
 
 __all__ = ["Migrated", "migrate"]
-
-# Failures that are told one by one; more are only counted.
-_TOLD = 100
 
 
 @dataclass(slots=True)
@@ -91,7 +90,10 @@ def _waiting(store: Store, thread_id: str) -> Document | None:
 def _migrate(saver: MongoDBSaver, thread_id: str, done: Migrated) -> None:
     try:
         done.checkpoints += saver.migrate_thread(thread_id)
-    except (ValueError, RuntimeError, MongoDBSaverError) as error:
+    except Exception as error:
+        # The server's troubles end it; whatever else is about this thread.
+        if isinstance(error, PyMongoError) and not isinstance(error, MongoDBSaverError):
+            raise
         done.failed += 1
-        if len(done.failures) < _TOLD:
+        if len(done.failures) < TOLD:
             done.failures.append((thread_id, str(error)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from langgraph.checkpoint.mongodb import _retention
@@ -11,7 +11,8 @@ from langgraph.checkpoint.mongodb._clock import object_id
 from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Role, run
-from langgraph.checkpoint.mongodb.operate._store import DOCUMENT_BYTES, Progress, Store
+from langgraph.checkpoint.mongodb.errors import MongoDBSaverError
+from langgraph.checkpoint.mongodb.operate._store import DOCUMENT_BYTES, TOLD, Progress, Store
 from langgraph.checkpoint.mongodb.saver import MongoDBSaver
 
 __all__ = ["Pruned", "prune"]
@@ -30,6 +31,8 @@ class Pruned:
             among them.
         bytes: Bytes of their documents, of their pending writes, and of values that only they
             name. Before a removal: what a running graph adds meanwhile may keep some.
+        failed: How many threads could not be pruned.
+        failures: Thread and reason of the first 100 of them.
         dry_run: Whether nothing was removed.
     """
 
@@ -37,6 +40,8 @@ class Pruned:
     deleted_threads: int = 0
     checkpoints: int = 0
     bytes: int = 0
+    failed: int = 0
+    failures: list[tuple[str, str]] = field(default_factory=list)
     dry_run: bool = False
 
 
@@ -66,7 +71,8 @@ def prune(
         progress: Called with the number of threads that were done since.
 
     Returns:
-        What was removed, or would be.
+        What was removed, or would be. A thread that a newer release wrote to, or that is damaged,
+        stays, and the others are done.
 
     Raises:
         ValueError: Nothing says what is to go, `keep_last` is below 1, a time is negative, or a
@@ -82,7 +88,13 @@ def prune(
     store, done = Store(saver), Pruned(dry_run=dry_run)
     pruning = _Pruning(store, keep_last, older_than, idle, done)
     for thread_id in store.chosen(threads):
-        pruning.thread(thread_id)
+        try:
+            pruning.thread(thread_id)
+        except MongoDBSaverError as error:
+            # Of a newer release, or damaged: the others are done.
+            done.failed += 1
+            if len(done.failures) < TOLD:
+                done.failures.append((thread_id, str(error)))
         if progress:
             progress(1)
     return done

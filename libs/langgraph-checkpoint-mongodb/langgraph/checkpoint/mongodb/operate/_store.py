@@ -19,13 +19,16 @@ from langgraph.checkpoint.mongodb._setup import INDEXES
 from langgraph.checkpoint.mongodb.saver import MongoDBSaver
 from langgraph.checkpoint.mongodb.utils import loads_metadata
 
-__all__ = ["DOCUMENT_BYTES", "LookingCodec", "Progress", "Store", "made_at"]
+__all__ = ["DOCUMENT_BYTES", "TOLD", "LookingCodec", "Progress", "Store", "made_at"]
 
 Progress = Callable[[int], None]
 """Called with how many more documents, or threads, are done."""
 
 DOCUMENT_BYTES: Document = {"$bsonSize": "$$ROOT"}
 """The expression for what a document takes in the server, in bytes."""
+
+TOLD = 100
+"""Threads that could not be done are told one by one up to this number."""
 
 # Documents that come at a time, when they are small.
 _BATCH = 1000

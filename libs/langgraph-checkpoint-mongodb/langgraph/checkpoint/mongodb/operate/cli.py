@@ -274,9 +274,11 @@ def prune(
             f"{'Would remove' if found.dry_run else 'Removed'} {found.checkpoints:,} checkpoints "
             f"of {found.threads:,} threads, {paint.size(found.bytes)}; "
             f"{found.deleted_threads:,} threads go whole."
-        )
+        ) + _failures(found)
 
     _say(found, as_json, report)
+    if found.failed:
+        raise typer.Exit(FOUND)
 
 
 @app.command()
@@ -300,12 +302,10 @@ def migrate(
         found = _asked(run, dry_run, yes, as_json)
 
     def report() -> str:
-        lines = [
+        return (
             f"{'Would migrate' if found.dry_run else 'Migrated'} {found.checkpoints:,} checkpoints "
             f"of {found.threads:,} threads, {paint.size(found.bytes)} before."
-        ]
-        lines += [f"Not {thread_id!r}: {reason}" for thread_id, reason in found.failures]
-        return "\n".join(lines)
+        ) + _failures(found)
 
     _say(found, as_json, report)
     if found.failed:
@@ -318,6 +318,11 @@ def indexes(context: typer.Context, as_json: AsJson = False) -> None:
     with context.obj.saver() as saver:
         found = find_indexes(saver)
     _say(found, as_json, lambda: paint.index_table(found))
+
+
+def _failures(found: Any) -> str:
+    """The threads that could not be done."""
+    return "".join(f"\nNot {thread_id!r}: {reason}" for thread_id, reason in found.failures)
 
 
 def _asked(run: Callable[[bool], Any], dry_run: bool, yes: bool, as_json: bool) -> Any:
@@ -382,7 +387,7 @@ def _say(
         typer.echo(json.dumps(_jsonable(found), default=str, indent=2))
         return
     out = paint.console(record=picture is not None)
-    out.print(report())
+    out.print(report(), markup=False)
     if picture:
         title = " ".join(["langgraph-checkpoint-mongodb", *sys.argv[1:2]])
         out.save_svg(str(picture), title=title)
