@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,6 +23,7 @@ __all__ = ["index_table", "plot", "plot_svg", "size", "stats_report", "thread_re
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 30
 _COLUMNS, _ROWS = 60, 6
+_PICTURE, _FILE = 120, 200
 _CHANNELS = 2
 
 
@@ -254,5 +256,6 @@ def index_table(found: Sequence[IndexState]) -> RenderableType:
 
 
 def console(*, record: bool = False) -> Console:
-    """Where reports go."""
-    return Console(record=record, width=120 if record else None, highlight=False)
+    """Where reports go: as wide as the terminal, or as names need it in a file or a picture."""
+    width = _PICTURE if record else None if sys.stdout.isatty() else _FILE
+    return Console(record=record, width=width, highlight=False)

@@ -370,9 +370,11 @@ def _progress(
 ) -> Iterator[Callable[[int], None]]:
     """A bar on standard error, if a person looks at it."""
     errors = Console(stderr=True)
+    if as_json or not errors.is_terminal:
+        yield lambda count: None
+        return
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    hidden = as_json or not errors.is_terminal
-    with ProgressBar(*columns, console=errors, transient=True, disable=hidden) as bar:
+    with ProgressBar(*columns, console=errors, transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)
 
@@ -387,7 +389,9 @@ def _say(
         typer.echo(json.dumps(_jsonable(found), default=str, indent=2))
         return
     out = paint.console(record=picture is not None)
-    out.print(report(), markup=False)
+    told = report()
+    # Text of ours alone has markup; what is stored, or an error says, may look like some.
+    out.print(told, markup=not isinstance(told, str))
     if picture:
         title = " ".join(["langgraph-checkpoint-mongodb", *sys.argv[1:2]])
         out.save_svg(str(picture), title=title)
