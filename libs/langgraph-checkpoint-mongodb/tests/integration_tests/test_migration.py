@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
@@ -23,6 +23,7 @@ from langgraph.checkpoint.mongodb._migration import migrate_thread
 from langgraph.checkpoint.mongodb._plan import INLINE_VALUE_BYTES
 from langgraph.checkpoint.mongodb._retention import prune
 from tests.face import Face, MakeFace
+from tests.hypothesis_profile import examples
 from tests.integration_tests.interleaving import Party
 from tests.integration_tests.tampering import (
     MOMENTS,
@@ -257,6 +258,96 @@ def test_the_largest_states_are_migrated(face: Face, database: Data) -> None:
     assert values_of(face, first) == values_of(face, second) == values
 
 
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 9),  # which checkpoint it follows, counted back from the newest
+        st.dictionaries(
+            st.sampled_from("abcdef"),
+            st.one_of(
+                st.lists(st.text("xyz", max_size=60), max_size=6),
+                st.text("xyz", max_size=200),
+                st.integers(0, 3),
+                st.sets(st.integers(0, 9), max_size=3),
+                st.just("dropped"),
+            ),
+            max_size=4,
+        ),
+        st.booleans(),  # whether lists that are there grow
+    ),
+    max_size=12,
+)
+
+
+@given(steps=STEPS, cut=st.integers(0, 40))
+# The fixture's limits are the same for all examples.
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_tree_of_checkpoints_is_the_same_after_a_crash_and_a_migration(
+    mongodb_uri: str, small_limits: None, steps: list[Any], cut: int
+) -> None:
+    with MongoClient[Any](mongodb_uri) as client:
+        database = client["test_migration_trees"]
+        client.drop_database(database.name)
+        saver = MongoDBSaver(client, database.name)
+        tree: list[tuple[RunnableConfig, dict[str, Any], dict[str, Any]]] = []
+        for back, changes, grows in steps:
+            config, values, versions = tree[-1 - back % len(tree)] if tree else (thread(), {}, {})
+            number = max(versions.values(), default=0) + 1
+            values = {**values, **changes}
+            if grows:
+                grown = {n: [*v, "more"] for n, v in values.items() if isinstance(v, list)}
+                values, changes = {**values, **grown}, {**changes, **grown}
+            values = {name: value for name, value in values.items() if value != "dropped"}
+            versions = {**versions, **dict.fromkeys(changes, number)}
+            seen = {"node": dict(list(versions.items())[:2])}
+            stored = checkpoint(values, versions, versions_seen=seen)
+            config = insert_whole(database, config, stored, {"source": "loop", "step": number})
+            tree.append((config, values, versions))
+        of_thread: RunnableConfig = {"configurable": {"thread_id": "t"}}
+        before = [counted(row) for row in saver.list(of_thread)]
+        crashed = Party(saver, functools.partial(migrate_thread, thread_id="t"))
+        for _ in range(cut):
+            crashed.step()
+        crashed.crash()
+        reader = MongoDBSaver(client, database.name, create_indexes=False)
+        assert [counted(row) for row in reader.list(of_thread)] == before
+        saver.migrate_thread("t")
+        assert [counted(row) for row in reader.list(of_thread)] == before
+        assert layouts(database) <= {2}
+        texts: dict[str, set[str]] = {}
+        for row in reader.list(of_thread):
+            of_row = {str(text) for text in row.checkpoint["channel_versions"].values()}
+            counters = [text.partition(".")[0] for text in of_row]
+            assert len(set(counters)) == len(counters)
+            texts[row.config["configurable"]["checkpoint_id"]] = of_row
+        for config, _, versions in tree:
+            for other, _, others in tree:
+                one, two = (c["configurable"]["checkpoint_id"] for c in (config, other))
+                shared = {text.partition(".")[0] for text in texts[one] & texts[two]}
+                assert shared <= {f"{v:032d}" for v in {*versions.values()} & {*others.values()}}
+        client.drop_database(database.name)
+
+
+def test_what_an_older_release_puts_afterwards_is_taken_along(face: Face, database: Data) -> None:
+    """A run of its that was under way counts on in integers, from a checkpoint that has moved."""
+    old = OldThread(database)
+    face.migrate_thread("t")
+    late = old.step(old.configs[3], 4, "late")
+    last = old.step(late, 5, "late")
+    before = rows(face)
+    assert values_of(again(face), last)["n"] == 5
+    chain = Chain(face)
+    newest = face.get_tuple(last)
+    assert newest is not None
+    chain.go_on_from(newest)
+
+    assert face.migrate_thread("t") == 2
+
+    assert rows(face) == before
+    assert version_of(face, last, "big") == version_of(face, old.configs[3], "big")
+    assert version_of(face, last, "doc") != version_of(face, late, "doc")
+    assert layouts(database) == {2}
+
+
 # ---------------------------------------------------------------------- failures
 
 
@@ -409,7 +500,7 @@ def test_a_prune_beside_takes_nothing_that_is_carried_over(
 
 
 @given(order=st.lists(st.integers(0, 2), max_size=60), keep=st.integers(1, 3))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_migrations_and_prunes_in_any_order_leave_every_checkpoint_whole(
     mongodb_uri: str, order: list[int], keep: int
 ) -> None:
