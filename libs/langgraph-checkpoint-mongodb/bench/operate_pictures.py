@@ -36,9 +36,7 @@ def main() -> None:
         client = stack.enter_context(MongoClient[Any](uri))
         try:
             _fill(client, name)
-            sys.argv[1:] = ["stats"]
             _run(uri, name, "stats", "--largest", "4", "--picture", str(folder / "stats.svg"))
-            sys.argv[1:] = ["show"]
             _run(uri, name, "show", "support-4711", "--picture", str(folder / "show.svg"))
         finally:
             client.drop_database(name)

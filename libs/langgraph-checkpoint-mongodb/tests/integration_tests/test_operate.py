@@ -165,6 +165,30 @@ def test_show_has_the_tree_with_forks_sizes_and_open_questions(
         assert max(forks.count(parent) for parent in forks) == 3
 
 
+def test_show_draws_a_damaged_thread(face: Face, database: Data, saver: MongoDBSaver) -> None:
+    for name in ("old", "moved"):
+        OldThread(database, name)
+    face.migrate_thread("moved")
+    for name, update in (
+        ("old", {"checkpoint": b"\xc1"}),
+        ("moved", {"metadata": {"step": ["unheard of", b""]}}),
+    ):
+        database["checkpoints"].update_one({"thread_id": name}, {"$set": update})
+        tree = operate.show(saver, name)
+        assert tree is not None
+        assert [node.hidden for node in tree.checkpoints].count("unreadable") == 1
+
+
+def test_nothing_that_is_stored_is_run(face: Face, database: Data, saver: MongoDBSaver) -> None:
+    """A pickle could do anything."""
+    Chain(face).put({"docs": LARGE})
+    code = b"cbuiltins\nexit\n(I3\ntR."
+    value = {"type": "pickle", "value": code + b"." * (LARGE_SIZE + 5 - len(code))}
+    database["checkpoint_channel_values"].update_many({}, {"$set": value})
+    assert {one.kind for one in operate.verify(saver)} <= {"value-size"}
+    assert operate.show(saver, "t") is not None
+
+
 def test_show_has_values_only_if_asked(face: Face, database: Data, saver: MongoDBSaver) -> None:
     OldThread(database)
     tree = operate.show(saver, "t", values=True)

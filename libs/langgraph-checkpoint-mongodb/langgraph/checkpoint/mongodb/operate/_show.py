@@ -22,6 +22,7 @@ from langgraph.checkpoint.mongodb.saver import MongoDBSaver
 __all__ = ["CheckpointNode", "ThreadTree", "show"]
 
 _INTERRUPT = "__interrupt__"
+_UNREADABLE = "unreadable"
 
 # Points of the curve of bytes; a plot has no more columns.
 _POINTS = 500
@@ -45,7 +46,8 @@ class CheckpointNode:
         writes: Its pending writes that count.
         writes_bytes: Bytes of their documents.
         interrupts: How many of its tasks wait for an answer.
-        hidden: Why readers do not see it: `retained`, `unproven`, or empty.
+        hidden: Why readers do not see it: `retained`, `unproven`, `unreadable` (`verify` says
+            more), or empty.
         values: Its channel values, only if they were asked for.
         questions: What the interrupts ask, only if values were asked for.
     """
@@ -136,25 +138,32 @@ def _checkpoints(store: Store, thread_id: str) -> Iterator[Document]:
 
 
 def _node(codec: Codec, document: Document) -> CheckpointNode:
-    whole = document.get("layout") != LAYOUT
-    if whole:
-        values = whole_checkpoint(codec, document).get("channel_values") or {}
-        channels = {name: _packed_size(codec, value) for name, value in values.items()}
-    else:
-        channels = {one["channel"]: one["size"] for one in document.get("channels", ())}
     hidden = next((mark for mark in (RETAINED, UNPROVEN) if document.get(mark)), "")
+    try:
+        channels = _channels(codec, document)
+        step, source = (codec.loads_metadata_item(document, name) for name in ("step", "source"))
+    except Exception:
+        # Whatever the serializer raises for bytes that are not its own: `verify` says more.
+        channels, step, source, hidden = {}, None, None, _UNREADABLE
     return CheckpointNode(
         document["checkpoint_ns"],
         document["checkpoint_id"],
         document.get("parent_checkpoint_id"),
-        codec.loads_metadata_item(document, "step"),
-        codec.loads_metadata_item(document, "source"),
+        step,
+        source,
         made_at(document),
-        "whole" if whole else "split",
+        "split" if document.get("layout") == LAYOUT else "whole",
         document["size"],
         channels,
         hidden=hidden,
     )
+
+
+def _channels(codec: Codec, document: Document) -> dict[str, int]:
+    if document.get("layout") == LAYOUT:
+        return {one["channel"]: one["size"] for one in document.get("channels", ())}
+    values = whole_checkpoint(codec, document).get("channel_values") or {}
+    return {name: _packed_size(codec, value) for name, value in values.items()}
 
 
 def _packed_size(codec: Codec, value: Any) -> int:

@@ -130,7 +130,7 @@ def stats(
     """How much there is, how it grows, and what comes near the 16 MB of one document."""
     with context.obj.saver() as saver, _progress("documents", as_json, _documents(saver)) as step:
         found = find_stats(saver, largest=largest, quick=quick, progress=step)
-    _say(found, as_json, lambda: paint.stats_report(found), picture)
+    _say(found, as_json, lambda: paint.stats_report(found), picture, "stats")
 
 
 @app.command()
@@ -150,7 +150,7 @@ def show(
         raise typer.Exit(FAILED)
     if plot:
         plot.write_text(paint.plot_svg(found))
-    _say(found, as_json, lambda: paint.thread_report(found), picture)
+    _say(found, as_json, lambda: paint.thread_report(found), picture, f"show {thread}")
 
 
 @app.command()
@@ -384,6 +384,7 @@ def _say(
     as_json: bool,
     report: Callable[[], RenderableType],
     picture: Path | None = None,
+    title: str = "",
 ) -> None:
     if as_json:
         typer.echo(json.dumps(_jsonable(found), default=str, indent=2))
@@ -393,8 +394,7 @@ def _say(
     # Text of ours alone has markup; what is stored, or an error says, may look like some.
     out.print(told, markup=not isinstance(told, str))
     if picture:
-        title = " ".join(["langgraph-checkpoint-mongodb", *sys.argv[1:2]])
-        out.save_svg(str(picture), title=title)
+        out.save_svg(str(picture), title=f"{app.info.name} {title}")
 
 
 def _jsonable(found: Any) -> Any:
