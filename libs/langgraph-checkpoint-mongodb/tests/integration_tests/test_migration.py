@@ -571,6 +571,38 @@ def test_values_that_a_crashed_migration_left_are_not_swept_from_under_the_next_
         assert swept
 
 
+def test_a_copy_beside_a_migration_is_whole_or_is_refused(
+    face: Face, other: Face, database: Data
+) -> None:
+    refused = 0
+    for number in range(MAX_COMMANDS):
+        thread_id, target = f"t {number}", f"copy {number}"
+        OldThread(database, thread_id)
+        before = rows(face, thread_id)
+
+        def migrate_at(step: Step, number: int = number, thread_id: str = thread_id) -> None:
+            if step.number == number and not step.sent:
+                other.migrate_thread(thread_id)
+
+        failed = False
+        with tampered(face, migrate_at) as port:
+            try:
+                face.copy_thread(thread_id, target)
+            except ValueError as error:
+                failed = "migrated meanwhile" in str(error)
+                if not failed:
+                    raise
+        if port.count <= number and not failed:
+            break
+        if failed:
+            refused += 1
+            face.copy_thread(thread_id, target)
+        assert layouts(database, thread_id) == {2}
+        copied = [row.checkpoint for row in rows(other, target)]
+        assert copied == [row.checkpoint for row in before]
+    assert refused
+
+
 # ---------------------------------------------------------------------- TTL
 
 
@@ -593,6 +625,12 @@ def test_values_are_stamped_no_earlier_than_what_names_them(
     for value in database["checkpoint_channel_values"].find({}):
         # One of the checkpoints that name it never expires.
         assert value.get("created_at") is None
+    database["checkpoints"].update_many({}, {"$set": {"created_at": at}})
+    OldThread(database, "other")
+    database["checkpoints"].update_many({"thread_id": "other"}, {"$set": {"created_at": at}})
+    face.migrate_thread("other")
+    values = database["checkpoint_channel_values"].find({"thread_id": "other"})
+    assert {value["created_at"] > at.replace(tzinfo=None) for value in values} == {True}
 
 
 # ---------------------------------------------------------------------- what is refused

@@ -19,7 +19,12 @@ from pymongo.errors import OperationFailure
 
 from langgraph.checkpoint.mongodb._clock import object_id
 from langgraph.checkpoint.mongodb._commit import DOOMED, long_ago
-from langgraph.checkpoint.mongodb._documents import COPY_CHANNEL, Document
+from langgraph.checkpoint.mongodb._documents import (
+    COPY_CHANNEL,
+    LAYOUT,
+    CheckpointKey,
+    Document,
+)
 from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Call, Role
 from langgraph.checkpoint.mongodb._queries import ALL_FIELDS, KEY_FIELDS, checked
@@ -53,11 +58,14 @@ async def copy_thread(call: Call, source: str, target: str) -> None:
     graph = await Graph.read(call, source)
     if not graph.keys():
         raise ValueError(f"Cannot copy thread {source!r}: it has no checkpoints.")
+    keys, whole = graph.keys() - graph.unproven(), graph.whole()
+    # One that is migrated meanwhile names values that may not have been copied.
+    as_read = [{**query, "layout": None} for query in key_queries(keys & whole)]
     copies: list[tuple[Role, list[Document]]] = [
         ("values", [{"thread_id": source, "channel": {"$ne": COPY_CHANNEL}}]),
         ("writes", [{"thread_id": source}]),
         # Exactly those that were there before their values were copied.
-        ("checkpoints", key_queries(graph.keys() - graph.unproven())),
+        ("checkpoints", as_read + key_queries(keys - whole)),
     ]
     at = await call.io.now()
     changes = {role: _changes(call, role, target, at) for role, _ in copies}
@@ -71,6 +79,7 @@ async def copy_thread(call: Call, source: str, target: str) -> None:
         for role, queries in copies:
             for query in queries:
                 await _copy(call, role, query, changes[role])
+        await _check_not_migrated(call, keys & whole, target)
         await call.io.delete("values", {**_marker_query(target), "claim": token})
     except BaseException:
         # The next copy of this process need not wait. One of another waits for an hour.
@@ -134,6 +143,27 @@ async def _clear(call: Call, graph: Graph | None, target: str, token: ObjectId) 
     if keys or await call.io.find("writes", thread, {"_id": 1}, most=1, fresh=True):
         await call.io.delete("writes", thread)
     await call.io.delete("values", {**thread, "channel": {"$ne": COPY_CHANNEL}})
+
+
+async def _check_not_migrated(call: Call, whole: set[CheckpointKey], target: str) -> None:
+    """Make sure that no checkpoint is missing in a copy since its thread was migrated meanwhile.
+
+    Raises:
+        ValueError: One is.
+    """
+    for query in key_queries(whole):
+        found = await call.io.find(
+            "checkpoints", {**query, "layout": LAYOUT}, KEY_FIELDS, fresh=True
+        )
+        migrated = {key_of(document)._replace(thread_id=target) for document in found}
+        for wanted in key_queries(migrated):
+            there = await call.io.find("checkpoints", wanted, KEY_FIELDS, fresh=True)
+            migrated -= set(map(key_of, there))
+        if migrated:
+            raise ValueError(
+                f"Cannot copy thread {query['thread_id']!r}: it was migrated meanwhile. "
+                "Copy it again."
+            )
 
 
 async def _check_sizes(call: Call, role: Role, query: Document, changes: Document) -> None:

@@ -15,6 +15,7 @@ from langgraph.checkpoint.mongodb._codec import native_metadata
 from langgraph.checkpoint.mongodb._commit import CLAIMED, RETAINED, UNPROVEN, long_ago
 from langgraph.checkpoint.mongodb._compat import COUNTERS
 from langgraph.checkpoint.mongodb._documents import (
+    LAYOUT,
     CheckpointKey,
     Document,
     ManifestEntry,
@@ -83,6 +84,10 @@ class Graph:
     def keys(self) -> set[CheckpointKey]:
         """All checkpoints."""
         return set(self._documents)
+
+    def whole(self) -> set[CheckpointKey]:
+        """Checkpoints in the whole layout."""
+        return {key for key, document in self._documents.items() if layout_of(document) != LAYOUT}
 
     def retained(self) -> set[CheckpointKey]:
         """Checkpoints that were removed but for what others are rebuilt from."""

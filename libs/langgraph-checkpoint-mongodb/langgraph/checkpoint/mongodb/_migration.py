@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from langgraph.checkpoint.base import Checkpoint
@@ -53,6 +53,9 @@ _PASSES = 20
 
 # Each further attempt needs another change of the same checkpoint at that very moment.
 _ATTEMPTS = 10
+
+# How far ahead values are stamped where the TTL is not known.
+_SLACK = timedelta(hours=1)
 
 # Documents fetched at a time, as far as one answer of the server's holds them.
 _BATCH = 8
@@ -362,8 +365,12 @@ class _Move(SplitPut):
         return replace(parent, manifest=manifest, bundle=bundle, inline={}, kept={})
 
     def _value_stamp(self) -> datetime | None:
-        at: datetime | None = self.fields.get("created_at")
-        return at if at is None or self.call.ttl is None else value_stamp(self.call.ttl, at)
+        stamp: datetime | None = self.fields.get("created_at")
+        if stamp is None:
+            return None
+        # Of now: the checkpoint's own may be renewed at this moment, without them.
+        at = max(stamp, self.began)
+        return at + _SLACK if self.call.ttl is None else value_stamp(self.call.ttl, at)
 
     async def _stamp_again(self, plan: Plan) -> datetime | None:
         return self._value_stamp()  # The checkpoint keeps its own, however long this takes.
