@@ -176,13 +176,14 @@ def test_what_stays_or_grows_is_stored_once(face: Face, database: Data) -> None:
 def test_a_value_that_changed_under_the_same_version_is_not_taken_for_the_parents(
     face: Face, database: Data
 ) -> None:
+    doc = 3 * LARGE  # Too large to be inline for changing with every step.
     first = insert_whole(
-        database, thread(), checkpoint({"doc": LARGE, "list": [LARGE]}, {"doc": 1, "list": 1}), {}
+        database, thread(), checkpoint({"doc": doc, "list": [LARGE]}, {"doc": 1, "list": 1}), {}
     )
-    changed = {"doc": LARGE + "!", "list": ["other", LARGE]}
+    changed = {"doc": doc + "!", "list": ["other", LARGE]}
     second = insert_whole(database, first, checkpoint(changed, {"doc": 1, "list": 1}), {})
     face.migrate_thread("t")
-    assert values_of(face, first) == {"doc": LARGE, "list": [LARGE]}
+    assert values_of(face, first) == {"doc": doc, "list": [LARGE]}
     assert values_of(face, second) == changed
 
 
@@ -433,6 +434,29 @@ def test_a_graph_that_runs_beside_is_taken_along(face: Face, other: Face, databa
         assert found is not None
         assert found.checkpoint["channel_values"]["n"] == f"put {place}"
         assert found.pending_writes == [("task", "n", "pending")]
+
+
+def test_a_run_that_is_under_way_on_the_same_saver_is_taken_along(
+    face: Face, database: Data
+) -> None:
+    """It counts in integers to its end, whatever its thread has become."""
+    OldThread(database)
+    chain = Chain(face)
+    newest = face.get_tuple(thread())
+    assert newest is not None
+    chain.go_on_from(newest)
+    chain.put({"n": "before"})
+    face.migrate_thread("t")
+    for turn in range(2):
+        chain.put({"n": turn, "doc": f"{turn}" * 9000})
+    assert layouts(database) == {None, 2}
+    before = rows(face)
+
+    assert face.migrate_thread("t") == 2
+
+    assert rows(face) == before
+    for row in face.list({"configurable": {"thread_id": "t"}}):
+        assert {type(one) for one in row.checkpoint["channel_versions"].values()} == {str}
 
 
 def test_a_checkpoint_that_is_put_again_meanwhile_is_whole_and_taken_along(
