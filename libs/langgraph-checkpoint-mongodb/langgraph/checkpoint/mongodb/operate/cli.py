@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pymongo import MongoClient
-from pymongo.errors import PyMongoError
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 
-from langgraph.checkpoint.mongodb.errors import MongoDBSaverError
 from langgraph.checkpoint.mongodb.operate import _paint as paint
+from langgraph.checkpoint.mongodb.operate._arguments import (
+    FAILED,
+    FOUND,
+    Connection,
+    Place,
+    time_of,
+)
 from langgraph.checkpoint.mongodb.operate._indexes import indexes as find_indexes
 from langgraph.checkpoint.mongodb.operate._migrate import migrate as do_migrate
 from langgraph.checkpoint.mongodb.operate._prune import prune as do_prune
@@ -32,15 +33,8 @@ from langgraph.checkpoint.mongodb.operate._store import Store
 from langgraph.checkpoint.mongodb.operate._verify import Verified
 from langgraph.checkpoint.mongodb.operate._verify import verify as find_damage
 from langgraph.checkpoint.mongodb.saver import MongoDBSaver
-from langgraph.checkpoint.mongodb.utils import DRIVER_METADATA
 
 __all__ = ["app"]
-
-FOUND, FAILED = 1, 2
-"""Exit statuses: something is wrong with what is stored; the command itself failed."""
-
-# A thread's place is noted after so many.
-_NOTE_EVERY = 100
 
 app = typer.Typer(
     name="langgraph-checkpoint-mongodb",
@@ -55,35 +49,6 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Threads = Annotated[list[str] | None, typer.Argument(help="Threads; all, if none is given.")]
 Picture = Annotated[Path | None, typer.Option(help="Write what is shown into an SVG file, too.")]
-
-
-class _Context:
-    """What all commands share: the saver, made when it is needed."""
-
-    def __init__(self, uri: str | None, arguments: dict[str, Any], serde: str | None) -> None:
-        self._uri, self._arguments, self._serde = uri, arguments, serde
-
-    @contextmanager
-    def saver(self) -> Iterator[MongoDBSaver]:
-        """A saver that makes no index; what goes wrong ends the command with a message."""
-        try:
-            if self._serde:
-                self._arguments["serde"] = _imported(self._serde)
-            with MongoClient[Any](self._uri, driver=DRIVER_METADATA) as client:
-                yield MongoDBSaver(client, **self._arguments, create_indexes=False)
-        except (PyMongoError, MongoDBSaverError, ValueError, ImportError) as error:
-            typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
-            raise typer.Exit(FAILED) from error
-
-
-def _imported(name: str) -> Any:
-    """A serializer by `module:name`, called if it is a function or a class."""
-    module, _, attribute = name.partition(":")
-    if not attribute:
-        raise ValueError(f"Invalid serializer {name!r}: expected module:name.")
-    sys.path.insert(0, "")
-    found = getattr(importlib.import_module(module), attribute)
-    return found() if callable(found) else found
 
 
 @app.callback()
@@ -116,7 +81,7 @@ def connect(
         "channel_values_collection_name": values,
         "ttl": ttl,
     }
-    context.obj = _Context(uri, arguments, serde)
+    context.obj = Connection(uri, arguments, serde)
 
 
 @app.command()
@@ -167,7 +132,7 @@ def verify(
 
     With --json a line for each finding, and a last one with the counts.
     """
-    place = _Place(resume)
+    place = Place(resume)
     verified = Verified()
     out = paint.console()
     with context.obj.saver() as saver, _progress("checkpoints", as_json, _some(saver)) as step:
@@ -209,32 +174,6 @@ def _told(finding: dict[str, str]) -> str:
     return f"{finding['kind']}: {where}: {finding['what']}\n    {finding['remedy']}"
 
 
-class _Place:
-    """How far a verification has come, in a file."""
-
-    def __init__(self, file: Path | None) -> None:
-        self._file, self._noted = file, 0
-        self.after: str | None = None
-        self.findings = 0
-        if file and file.exists():
-            noted = json.loads(file.read_text())
-            self.after, self.findings = noted["after"], noted["findings"]
-
-    def note(self, verified: Verified, *, now: bool = False) -> None:
-        """Write it down, now and then."""
-        if self._file is None or verified.last is None:
-            return
-        if now or verified.threads >= self._noted + _NOTE_EVERY:
-            self._noted = verified.threads
-            noted = {"after": verified.last, "findings": self.findings}
-            self._file.write_text(json.dumps(noted))
-
-    def done(self) -> None:
-        """Begin anew the next time."""
-        if self._file:
-            self._file.unlink(missing_ok=True)
-
-
 @app.command()
 def prune(
     context: typer.Context,
@@ -261,8 +200,8 @@ def prune(
                     saver,
                     threads or None,
                     keep_last=keep_last,
-                    older_than=_time(older_than),
-                    idle=_time(idle),
+                    older_than=time_of(older_than),
+                    idle=time_of(idle),
                     dry_run=dry,
                     progress=step,
                 )
@@ -340,18 +279,6 @@ def _asked(run: Callable[[bool], Any], dry_run: bool, yes: bool, as_json: bool) 
     what = f"{planned.checkpoints:,} checkpoints of {planned.threads:,} threads"
     typer.confirm(f"{what}, {paint.size(planned.bytes)}. Go on?", abort=True)
     return run(False)
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
-
-def _time(text: str | None) -> timedelta | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+)([smhdw])", text)
-    if not match:
-        raise ValueError(f"Invalid time {text!r}: expected a number and s, m, h, d or w, as 30d.")
-    return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
 def _some(saver: MongoDBSaver) -> int:
