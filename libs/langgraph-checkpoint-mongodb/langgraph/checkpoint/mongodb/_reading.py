@@ -375,7 +375,7 @@ def load_values(
         if entry.pieces is None:
             values[channel] = load_value(codec, entry, key, stored)
             continue
-        bodies = [_body(codec, stored[one]) for one in entry.keys(key)]
+        bodies = [piece_body(codec, stored[one]) for one in entry.keys(key)]
         if channel == BUNDLE:
             values |= load_bundle(codec, bodies, unpacked.pairs, unpacked.dead)
         else:
@@ -401,7 +401,7 @@ def load_value(
     return codec.loads(parts[0]) if entry.parts is None else join_parts(codec, parts)
 
 
-def _body(codec: Codec, document: Document) -> bytes:
+def piece_body(codec: Codec, document: Document) -> bytes:
     """The bytes of a piece, without the header of one that is a whole serialization."""
     if "part" in document:
         return codec.unseal((document["type"], document["value"]))

@@ -30,7 +30,7 @@ from langgraph.checkpoint.mongodb.operate._stats import (
     ThreadSize,
     stats,
 )
-from langgraph.checkpoint.mongodb.operate._verify import Finding, verify
+from langgraph.checkpoint.mongodb.operate._verify import Finding, Verified, verify
 
 __all__ = [
     "Bucket",
@@ -45,6 +45,7 @@ __all__ = [
     "Stats",
     "ThreadSize",
     "ThreadTree",
+    "Verified",
     "indexes",
     "migrate",
     "prune",

@@ -29,7 +29,7 @@ from langgraph.checkpoint.mongodb._ttl import aware
 from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError, UnknownLayoutError
 from langgraph.checkpoint.mongodb.operate._findings import Finding
 from langgraph.checkpoint.mongodb.operate._store import Store
-from langgraph.checkpoint.mongodb.operate._values import Values, body_of, is_old_mark, named
+from langgraph.checkpoint.mongodb.operate._values import Values, bodies_of, is_old_mark, named
 
 __all__ = ["Checkpoints"]
 
@@ -246,7 +246,7 @@ class Checkpoints:
             if None in known or seen in self._compared:
                 continue
             self._compared.add(seen)
-            bodies = body_of(self._store, of_group)
+            bodies = bodies_of(self._store, of_group)
             size = sum(map(len, bodies))
             if size != group.size or digest_of(b"".join(bodies)) != group.digest:
                 what = f"{named(of_group[0])} is not what was stored"
@@ -260,7 +260,7 @@ class Checkpoints:
         if seen in self._compared or any(one not in self._values.known for one in keys):
             return
         self._compared.add(seen)
-        bodies = body_of(self._store, keys)
+        bodies = bodies_of(self._store, keys)
         try:
             load_bundle(self._store.call.codec, bodies, unpacked.pairs, unpacked.dead)
         except Exception as error:

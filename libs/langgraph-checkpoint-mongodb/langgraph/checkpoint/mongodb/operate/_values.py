@@ -12,14 +12,14 @@ from bson import ObjectId
 from langgraph.checkpoint.mongodb._codec import Codec
 from langgraph.checkpoint.mongodb._commit import DOOMED
 from langgraph.checkpoint.mongodb._documents import COPY_CHANNEL, Document, ValueKey
-from langgraph.checkpoint.mongodb._growing import header_length
 from langgraph.checkpoint.mongodb._parts import RESERVED_IN_PARTS
-from langgraph.checkpoint.mongodb._queries import ALL_FIELDS, value_queries
+from langgraph.checkpoint.mongodb._queries import value_queries
+from langgraph.checkpoint.mongodb._reading import piece_body
 from langgraph.checkpoint.mongodb._ttl import aware
 from langgraph.checkpoint.mongodb.operate._findings import Finding
 from langgraph.checkpoint.mongodb.operate._store import Store
 
-__all__ = ["KnownValue", "Values", "body_of", "is_old_mark"]
+__all__ = ["KnownValue", "Values", "bodies_of", "is_old_mark"]
 
 # Bytes of pieces that are read at a time.
 _READ_PIECES = 64
@@ -32,14 +32,12 @@ class KnownValue:
     Attributes:
         id: Its `_id`.
         size: Bytes of its value.
-        body: Bytes of the body that it holds where it is a piece; -1 if it cannot be one.
         parts: How many parts follow, as it says; None unless it is a first part.
         stamp: Its stamp.
     """
 
     id: Any
     size: int
-    body: int
     parts: int | None
     stamp: datetime | None
 
@@ -89,7 +87,7 @@ class Values:
             yield Finding("value", f"{named(key)} cannot be read: {reason[:200]}", *where)
             data = document.get("value")
             size = len(data) if isinstance(data, bytes) else 0
-            known = KnownValue(document["_id"], size, -1, None, aware(document.get("created_at")))
+            known = KnownValue(document["_id"], size, None, aware(document.get("created_at")))
         self.known[key] = known
 
     def unnamed(
@@ -111,26 +109,17 @@ def _known(codec: Codec, document: Document, key: ValueKey) -> KnownValue:
     parts = None
     if key.part == 0 and key.channel in RESERVED_IN_PARTS:
         parts = len(loaded[1])
-    body = len(loaded) if isinstance(loaded, bytes) and key.part is not None else -1
-    if key.part is None and header_length(data):
-        body = len(data) - header_length(data)
-    return KnownValue(document["_id"], len(data), body, parts, aware(document.get("created_at")))
+    return KnownValue(document["_id"], len(data), parts, aware(document.get("created_at")))
 
 
-def body_of(store: Store, keys: Sequence[ValueKey]) -> list[bytes]:
+def bodies_of(store: Store, keys: Sequence[ValueKey]) -> list[bytes]:
     """The bodies of pieces, in their order; none of those that are gone meanwhile."""
     found: dict[ValueKey, Document] = {}
     for at in range(0, len(keys), _READ_PIECES):
         for query in value_queries(keys[at : at + _READ_PIECES]):
-            for document in store.collection("values").find(query, ALL_FIELDS or None):
+            for document in store.collection("values").find(query):
                 found[ValueKey.of(document)] = document
-    bodies = []
-    for document in (found[key] for key in keys if key in found):
-        data: bytes = document["value"]
-        whole = document.get("part") is None
-        unsealed = store.call.codec.loads((document["type"], data)) if not whole else b""
-        bodies.append(data[header_length(data) :] if whole else unsealed)
-    return bodies
+    return [piece_body(store.call.codec, found[key]) for key in keys if key in found]
 
 
 def named(key: ValueKey) -> str:
