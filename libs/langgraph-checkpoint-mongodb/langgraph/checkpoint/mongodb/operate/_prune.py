@@ -12,12 +12,16 @@ from langgraph.checkpoint.mongodb._documents import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._graph import Graph, key_queries
 from langgraph.checkpoint.mongodb._port import Role, run
 from langgraph.checkpoint.mongodb.errors import MongoDBSaverError
-from langgraph.checkpoint.mongodb.operate._store import DOCUMENT_BYTES, TOLD, Progress, Store
+from langgraph.checkpoint.mongodb.operate._store import (
+    DOCUMENT_BYTES,
+    ROLES,
+    TOLD,
+    Progress,
+    Store,
+)
 from langgraph.checkpoint.mongodb.saver import MongoDBSaver
 
 __all__ = ["Pruned", "prune"]
-
-ROLES: tuple[Role, ...] = ("checkpoints", "writes", "values")
 
 
 @dataclass(slots=True)
@@ -127,7 +131,8 @@ class _Pruning:
         fields = {"_id": 1}
         return not any(
             self._store.collection(role).find_one(query, fields)
-            for role in ("checkpoints", "writes")  # type: Role
+            for role in ROLES
+            if role != "values"
         )
 
     def _delete(self, thread_id: str) -> None:

@@ -13,7 +13,13 @@ from typing import Any, Generic, TypeVar
 from langgraph.checkpoint.mongodb._documents import LAYOUT, Document
 from langgraph.checkpoint.mongodb._driver import USUAL_LIMIT
 from langgraph.checkpoint.mongodb._port import Role
-from langgraph.checkpoint.mongodb.operate._store import DOCUMENT_BYTES, Progress, Store, made_at
+from langgraph.checkpoint.mongodb.operate._store import (
+    DOCUMENT_BYTES,
+    ROLES,
+    Progress,
+    Store,
+    made_at,
+)
 from langgraph.checkpoint.mongodb.saver import MongoDBSaver
 
 __all__ = [
@@ -31,8 +37,6 @@ T = TypeVar("T")
 
 WHOLE_STATE = "(whole state)"
 """Stands for the channel where the whole layout keeps all values in one document."""
-
-ROLES: tuple[Role, ...] = ("checkpoints", "writes", "values")
 
 _DAYS = 30
 

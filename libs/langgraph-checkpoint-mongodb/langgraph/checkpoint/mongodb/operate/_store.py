@@ -20,7 +20,10 @@ from langgraph.checkpoint.mongodb._setup import INDEXES
 from langgraph.checkpoint.mongodb.saver import MongoDBSaver
 from langgraph.checkpoint.mongodb.utils import loads_metadata
 
-__all__ = ["DOCUMENT_BYTES", "TOLD", "LookingCodec", "Progress", "Store", "made_at"]
+__all__ = ["DOCUMENT_BYTES", "ROLES", "TOLD", "LookingCodec", "Progress", "Store", "made_at"]
+
+ROLES: tuple[Role, ...] = tuple(INDEXES)
+"""The collections."""
 
 Progress = Callable[[int], None]
 """Called with how many more documents, or threads, are done."""

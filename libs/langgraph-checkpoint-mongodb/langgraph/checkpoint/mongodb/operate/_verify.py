@@ -16,18 +16,17 @@ from langgraph.checkpoint.mongodb._documents import (
 )
 from langgraph.checkpoint.mongodb._graph import Graph
 from langgraph.checkpoint.mongodb._pending import referred, whole_attempts
-from langgraph.checkpoint.mongodb._port import Role, run
+from langgraph.checkpoint.mongodb._port import run
+from langgraph.checkpoint.mongodb._setup import INDEXES
 from langgraph.checkpoint.mongodb.errors import MongoDBSaverError
 from langgraph.checkpoint.mongodb.operate._checkpoints import Checkpoints
 from langgraph.checkpoint.mongodb.operate._findings import Finding
 from langgraph.checkpoint.mongodb.operate._indexes import indexes
-from langgraph.checkpoint.mongodb.operate._store import Progress, Store
+from langgraph.checkpoint.mongodb.operate._store import ROLES, Progress, Store
 from langgraph.checkpoint.mongodb.operate._values import Values
 from langgraph.checkpoint.mongodb.saver import MongoDBSaver
 
 __all__ = ["Finding", "Verified", "verify"]
-
-_ROLES: tuple[Role, ...] = ("checkpoints", "writes", "values")
 
 
 class Verified:
@@ -75,7 +74,7 @@ def verify(
     if threads is None and after is None:
         yield from _indexes(saver)
     # What nothing names may be all that is left of a thread.
-    chosen = store.threads(_ROLES, after) if threads is None else store.chosen(threads)
+    chosen = store.threads(ROLES, after) if threads is None else store.chosen(threads)
     for thread_id in chosen:
         before = verified.checkpoints
         yield from _thread(store, thread_id, verified)
@@ -130,8 +129,7 @@ def _look(store: Store, thread_id: str, verified: Verified) -> Iterator[Finding]
 def _writes(
     store: Store, thread_id: str, checkpoints: Checkpoints, values: Values, old: ObjectId
 ) -> Iterator[Finding]:
-    order = [(name, 1) for name in WRITE_KEY]
-    order[2] = (order[2][0], -1)
+    order = [*INDEXES["writes"][0].keys]
     with store.collection("writes").find({"thread_id": thread_id}, sort=order) as cursor:
         for of_task, documents in itertools.groupby(cursor, key=_task):
             yield from _writes_of_task(store, of_task, [*documents], checkpoints, values, old)

@@ -27,9 +27,8 @@ from langgraph.checkpoint.mongodb.operate._indexes import indexes as find_indexe
 from langgraph.checkpoint.mongodb.operate._migrate import migrate as do_migrate
 from langgraph.checkpoint.mongodb.operate._prune import prune as do_prune
 from langgraph.checkpoint.mongodb.operate._show import show as find_thread
-from langgraph.checkpoint.mongodb.operate._stats import ROLES
 from langgraph.checkpoint.mongodb.operate._stats import stats as find_stats
-from langgraph.checkpoint.mongodb.operate._store import Store
+from langgraph.checkpoint.mongodb.operate._store import ROLES, Store
 from langgraph.checkpoint.mongodb.operate._verify import Verified
 from langgraph.checkpoint.mongodb.operate._verify import verify as find_damage
 from langgraph.checkpoint.mongodb.saver import MongoDBSaver
