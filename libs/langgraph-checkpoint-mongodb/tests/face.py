@@ -174,6 +174,11 @@ class Face:
         """Copy a thread to one that does not exist yet."""
         self._call("copy_thread", source_thread_id, target_thread_id)
 
+    def migrate_thread(self, thread_id: str) -> int:
+        """Move an old thread into the split layout; return how many checkpoints were moved."""
+        moved: int = self._call("migrate_thread", thread_id)
+        return moved
+
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs."""
         self._call("delete_for_runs", run_ids)

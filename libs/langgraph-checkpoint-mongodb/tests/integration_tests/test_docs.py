@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from langgraph.checkpoint.mongodb.operate.cli import app
 from tests.face import MakeFace
+from tests.integration_tests.test_migration import OldThread
 from tests.support import CommandCounter
 
 LIBRARY = Path(__file__).resolve().parents[2]
@@ -146,3 +148,36 @@ def test_the_recipes_for_retention_run(
     left = database.checkpoints.aggregate([{"$sortByCount": "$thread_id"}])
     expected = dict.fromkeys(["thread-1", "thread-2", "thread-1-backup"], 5)
     assert {row["_id"]: row["count"] for row in left} == expected
+
+
+@needs_repository
+def test_the_recipes_for_old_threads_and_for_the_tool_run(
+    database: Database[dict[str, Any]], mongodb_uri: str
+) -> None:
+    recipes = []
+    for name in ("Moving an old thread", "The operator's tool"):
+        section = OPERATIONS.read_text().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        recipes += re.findall(r"^```python\n(.*?)^```", section, re.M | re.S)
+    assert len(recipes) == 2
+    old = OldThread(database, "thread-1")
+    prelude = (
+        "from pymongo import MongoClient\n"
+        "from langgraph.checkpoint.mongodb import MongoDBSaver\n"
+        f'client = MongoClient("{LOCAL}")\n'
+        "saver = MongoDBSaver(client)\n"
+    )
+    told = "print(damaged, soon_full)"
+
+    printed = run_as_a_script("\n".join([prelude, *recipes, told]), mongodb_uri, database.name)
+
+    assert printed == "[] []\n"
+    assert database.checkpoints.distinct("layout") == [2]
+    assert database.checkpoints.count_documents({}) == len(old.configs)
+
+
+@needs_repository
+def test_the_tools_commands_are_those_of_the_operators_table() -> None:
+    section = OPERATIONS.read_text().partition("\n## The operator's tool\n")[2]
+    table = section.partition("\n## ")[0]
+    told = set(re.findall(r"^\| `(\w+)[^`]*` \| (?!\d)", table, re.M))
+    assert told == {command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]

@@ -15,6 +15,8 @@ from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import MongoDBSaver
 from tests.server_tests.api_server import UnavailableError, api_server
+from tests.upgrade_tests.rig import OldSaver, Rig
+from tests.upgrade_tests.rig import UnavailableError as ReleaseUnavailableError
 
 ANSWER_LIMIT_S = 60
 DB = Database[dict[str, Any]]
@@ -61,3 +63,16 @@ def client(server_url: str) -> Iterator[SyncLangGraphClient]:
 def saver(server_url: str, mongo_client: MongoClient[Any], served_database: DB) -> MongoDBSaver:
     """A saver beside the server's, as a nightly job has it."""
     return MongoDBSaver(mongo_client, served_database.name)
+
+
+@pytest.fixture
+def old_saver(mongodb_uri: str, served_database: DB) -> Iterator[OldSaver]:
+    """The saver of release 0.5.1 on the server's database."""
+    with Rig.open() as rig:
+        try:
+            process = rig.release("0.5.1")
+        except ReleaseUnavailableError as error:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip(str(error))
+        yield OldSaver(process, mongodb_uri, served_database.name)

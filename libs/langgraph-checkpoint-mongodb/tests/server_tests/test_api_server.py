@@ -11,6 +11,7 @@ from langgraph_sdk.errors import NotFoundError
 from pymongo.database import Database
 
 from langgraph.checkpoint.mongodb import MongoDBSaver
+from tests.upgrade_tests.rig import OldSaver
 
 COLLECTIONS = ("checkpoints", "checkpoint_writes", "checkpoint_channel_values")
 DB = Database[dict[str, Any]]
@@ -222,3 +223,26 @@ def test_a_deleted_thread_leaves_nothing(
         client.threads.prune([thread_id])
     assert counts(served_database, thread_id) == [0, 0, 0]
     assert counts(served_database, kept) == before
+
+
+def test_a_thread_of_an_older_release_goes_on_once_it_is_migrated(
+    client: SyncLangGraphClient, saver: MongoDBSaver, served_database: DB, old_saver: OldSaver
+) -> None:
+    """The server counts versions in strings, and the older release did in whole numbers."""
+    old_saver.make("chat")
+    thread_id: str = client.threads.create(graph_id="chat")["thread_id"]
+    for name in COLLECTIONS[:2]:
+        served_database[name].update_many({"thread_id": "chat"}, {"$set": {"thread_id": thread_id}})
+    before = state(client, thread_id)
+    assert before["total"] == 2
+    given: dict[str, Any] = {"messages": [{"role": "user", "content": "on"}]}
+    failed = run(client, thread_id, "chat", input=given, raise_error=False)
+    assert "'>' not supported between instances of 'str' and 'int'" in str(failed)
+    assert state(client, thread_id) == before
+
+    assert saver.migrate_thread(thread_id) > 0
+
+    assert state(client, thread_id) == before
+    after = run(client, thread_id, "chat", input=given)
+    assert after["log"] == [*before["log"], "reply 5", "end"]
+    assert len(client.threads.get_history(thread_id, limit=100)) == 12

@@ -51,8 +51,11 @@ def test_it_depends_on_the_base_class_and_the_driver_alone(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = email.message_from_bytes(archive.read(name))
-    required = [line.replace(" ", "") for line in metadata.get_all("Requires-Dist", [])]
+    lines = [line.replace(" ", "") for line in metadata.get_all("Requires-Dist", [])]
+    required = [line for line in lines if "extra==" not in line]
     assert sorted(required) == ["langgraph-checkpoint<5.0.0,>=3.0.0", "pymongo>=4.12"]
+    tool = [line.partition(";")[0] for line in lines if "extra=='cli'" in line]
+    assert sorted(tool) == ["rich>=14.0", "typer>=0.26"]
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Version"] == "0.6.0"
 

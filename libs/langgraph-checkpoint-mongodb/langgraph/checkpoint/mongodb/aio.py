@@ -32,6 +32,7 @@ from langgraph.checkpoint.mongodb._layout.keys import Document
 from langgraph.checkpoint.mongodb._operations import (
     copying,
     history,
+    migration,
     put,
     put_writes,
     reading,
@@ -394,6 +395,28 @@ class AsyncMongoDBSaver(SaverBase):
         """
         await copying.copy_thread(await self._ready(), source_thread_id, target_thread_id)
 
+    async def amigrate_thread(self, thread_id: str) -> int:
+        """Move a thread that an older release began into the split layout, in place.
+
+        It resumes, forks and lists as before, and may then grow past 16 MB; older releases
+        cannot open it any more. Each checkpoint is replaced by one write: a reader sees it
+        whole at any moment. May be stopped, repeated, and called while graphs run; a run
+        that is under way goes on in the old layout, and is moved when this is called again.
+
+        Args:
+            thread_id: The thread. One that is split already stays as it is.
+
+        Returns:
+            How many checkpoints were moved.
+
+        Raises:
+            ValueError: The identifier is not a string, or its state holds objects whose
+                classes cannot be imported here. What was moved until then stays so.
+            UnknownLayoutError: A newer release wrote to the thread.
+            OldMetadataError: A release before 0.2.2 wrote it.
+        """
+        return await migration.migrate_thread(await self._ready(), thread_id)
+
     async def aprune(
         self,
         thread_ids: Sequence[str],
@@ -488,6 +511,10 @@ class AsyncMongoDBSaver(SaverBase):
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """`acopy_thread`, from another thread than the event loop's."""
         self._wait_for(self.acopy_thread, source_thread_id, target_thread_id)
+
+    def migrate_thread(self, thread_id: str) -> int:
+        """`amigrate_thread`, from another thread than the event loop's."""
+        return self._wait_for(self.amigrate_thread, thread_id)
 
     def prune(
         self,

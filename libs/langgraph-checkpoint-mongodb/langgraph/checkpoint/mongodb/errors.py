@@ -68,8 +68,8 @@ class CheckpointTooLargeError(MongoDBSaverError, DocumentTooLarge):
             f"Checkpoint {checkpoint_id!r} is too large: its document would be {size:,} "
             f"bytes, and this server stores at most {limit:,}. Most of it is {what}. "
             "Nothing was written. Store less of that; a thread that an older release began, "
-            "whose layout keeps all channel values together, can go on in a new thread: "
-            "graph.update_state(new_config, graph.get_state(old_config).values)."
+            "whose layout keeps all channel values together, is moved into the new layout by "
+            "saver.migrate_thread(thread_id), and goes on then."
         )
 
 

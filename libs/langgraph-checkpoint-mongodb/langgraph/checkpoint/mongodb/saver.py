@@ -33,6 +33,7 @@ from langgraph.checkpoint.mongodb._layout.keys import Document
 from langgraph.checkpoint.mongodb._operations import (
     copying,
     history,
+    migration,
     put,
     put_writes,
     reading,
@@ -352,6 +353,28 @@ class MongoDBSaver(SaverBase):
         """
         run(copying.copy_thread(self._context(), source_thread_id, target_thread_id))
 
+    def migrate_thread(self, thread_id: str) -> int:
+        """Move a thread that an older release began into the split layout, in place.
+
+        It resumes, forks and lists as before, and may then grow past 16 MB; older releases
+        cannot open it any more. Each checkpoint is replaced by one write: a reader sees it
+        whole at any moment. May be stopped, repeated, and called while graphs run; a run
+        that is under way goes on in the old layout, and is moved when this is called again.
+
+        Args:
+            thread_id: The thread. One that is split already stays as it is.
+
+        Returns:
+            How many checkpoints were moved.
+
+        Raises:
+            ValueError: The identifier is not a string, or its state holds objects whose
+                classes cannot be imported here. What was moved until then stays so.
+            UnknownLayoutError: A newer release wrote to the thread.
+            OldMetadataError: A release before 0.2.2 wrote it.
+        """
+        return run(migration.migrate_thread(self._context(), thread_id))
+
     def prune(
         self,
         thread_ids: Sequence[str],
@@ -443,6 +466,10 @@ class MongoDBSaver(SaverBase):
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """`copy_thread` in a thread."""
         await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+
+    async def amigrate_thread(self, thread_id: str) -> int:
+        """`migrate_thread` in a thread."""
+        return await asyncio.to_thread(self.migrate_thread, thread_id)
 
     async def aprune(
         self,

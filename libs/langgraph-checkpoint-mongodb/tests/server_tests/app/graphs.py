@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
 from langgraph.types import interrupt
 
 
@@ -53,5 +54,25 @@ delta = (
     StateGraph(Log)
     .add_node("note", lambda state: {"log": [f"noted {len(state['log'])}"]})
     .add_edge(START, "note")
+    .compile()
+)
+
+
+class Chat(TypedDict, total=False):
+    """What `chat` of the upgrade tests has, as an application has it that was upgraded."""
+
+    messages: Annotated[list[Any], add_messages]
+    log: Annotated[list[str], operator.add]
+    total: Annotated[int, operator.add]
+    name: str
+    extra: Any
+
+
+chat = (
+    StateGraph(Chat)
+    .add_node("reply", lambda state: {"log": [f"reply {len(state['messages'])}"], "total": 1})
+    .add_node("end", lambda state: {"log": ["end"]})
+    .add_edge(START, "reply")
+    .add_edge("reply", "end")
     .compile()
 )

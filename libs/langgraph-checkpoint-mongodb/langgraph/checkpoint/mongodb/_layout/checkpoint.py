@@ -18,7 +18,7 @@ from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document, V
 from langgraph.checkpoint.mongodb._layout.layouts import Layout, layout_of
 from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 from langgraph.checkpoint.mongodb._layout.metadata import native_metadata
-from langgraph.checkpoint.mongodb._layout.states import REKEYED, RETAINED, UNPROVEN
+from langgraph.checkpoint.mongodb._layout.states import CLAIMED, REKEYED, RETAINED, UNPROVEN
 from langgraph.checkpoint.mongodb._layout.ttl import aware
 from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError
 
@@ -31,6 +31,7 @@ __all__ = [
     "WALK_FIELDS",
     "CheckpointInfo",
     "Life",
+    "claimed_of",
     "common_fields",
     "delta_channels",
     "entries_of",
@@ -82,6 +83,7 @@ ANCESTRY_FIELDS: Document = {
     "_id": 1,
     RETAINED: 1,
     UNPROVEN: 1,
+    CLAIMED: 1,
     "metadata.parents": 1,
 }
 """What is read of each checkpoint to see which ones others need."""
@@ -141,8 +143,21 @@ def manifest_of(document: Mapping[str, Any]) -> dict[str, ManifestEntry]:
     Raises:
         DamagedCheckpointError: This library did not write it so.
     """
+    return _manifest(document, _MANIFEST)
+
+
+def claimed_of(document: Mapping[str, Any]) -> dict[str, ManifestEntry]:
+    """The manifest that a whole checkpoint is about to get, by channel.
+
+    Raises:
+        DamagedCheckpointError: This library did not write it so.
+    """
+    return _manifest(document, CLAIMED)
+
+
+def _manifest(document: Mapping[str, Any], name: str) -> dict[str, ManifestEntry]:
     try:
-        entries = [ManifestEntry.from_document(entry) for entry in document.get(_MANIFEST, ())]
+        entries = [ManifestEntry.from_document(entry) for entry in document.get(name, ())]
     except DamagedCheckpointError as error:
         raise DamagedCheckpointError(document.get("checkpoint_id", ""), error.what) from None
     return {entry.channel: entry for entry in entries}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import UserDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph.checkpoint.mongodb._layout.compression import compress, decompress
 from langgraph.checkpoint.mongodb._layout.metadata import dumps_metadata, loads_metadata
+from langgraph.checkpoint.mongodb._layout.serialized import classes_in
 
 __all__ = ["Codec", "Typed", "document_size", "estimate_size", "explained", "native_size"]
 
@@ -96,6 +98,42 @@ class Codec:
     def loads_in_clear(self, data: bytes) -> Any:
         """Deserialize bytes that were joined."""
         return self._in_clear().loads_typed(("msgpack", data))
+
+    def in_clear(self, typed: Typed) -> Typed:
+        """A serialized value without its encryption."""
+        type_, data = typed
+        if type(self._serde) is EncryptedSerializer and "+" in type_:
+            type_, _, cipher = type_.partition("+")
+            data = self._serde.cipher.decrypt(cipher, data)
+        return type_, data
+
+    def fingerprint(self, value: Any) -> bytes:
+        """What is the same for equal values, also where their encryption differs each time."""
+        type_, data = self._in_clear().dumps_typed(value)
+        hashed = hashlib.sha256(type_.encode() + b"\0")
+        hashed.update(data)
+        return hashed.digest()
+
+    def lost_in_loading(self, stored: Typed, loaded: Any) -> list[str]:
+        """The classes whose objects a value does not hold as it was deserialized.
+
+        LangGraph's serializer makes something else of what it cannot import, or may not.
+
+        Args:
+            stored: The serialized value.
+            loaded: What it was deserialized into.
+
+        Returns:
+            The classes' names, none if all is there, or if the bytes do not tell.
+        """
+        type_, data = self.in_clear(stored)
+        if type_ != "msgpack" or not self.may_be_cut():
+            return []
+        again = self.dumps_in_clear(loaded)
+        if again == data:
+            return []
+        lost = classes_in(data) - classes_in(again)
+        return sorted(f"{module}.{name}" for module, name in lost)
 
     def seal(self, data: bytes) -> Typed:
         """Make bytes that were cut ready to be stored: encrypted where values are, or shorter."""

@@ -32,7 +32,7 @@ from langgraph.checkpoint.mongodb._layout.writes import (
 )
 from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError
 
-__all__ = ["Found", "fill_writes", "group_writes", "load_value", "load_values"]
+__all__ = ["Found", "fill_writes", "group_writes", "load_value", "load_values", "piece_body"]
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ def load_values(
         if entry.pieces is None:
             values[channel] = load_value(codec, entry, key, stored)
             continue
-        bodies = [_body(codec, key, stored[one]) for one in entry.keys(key)]
+        bodies = [piece_body(codec, key, stored[one]) for one in entry.keys(key)]
         if channel == BUNDLE:
             values |= load_bundle(codec, bodies, unpacked.pairs, unpacked.dead)
         else:
@@ -197,7 +197,7 @@ def load_value(
     return codec.loads(parts[0]) if entry.parts is None else join_parts(codec, parts)
 
 
-def _body(codec: Codec, key: CheckpointKey, document: Document) -> bytes:
+def piece_body(codec: Codec, key: CheckpointKey, document: Document) -> bytes:
     """The bytes of a piece, without the header of one that holds a complete serialization."""
     if "part" in document:
         try:

@@ -24,6 +24,7 @@ __all__ = [
     "Group",
     "Growth",
     "cut_value",
+    "digest_of",
     "first_growth",
     "header_length",
     "join_value",
@@ -138,8 +139,8 @@ def first_growth(data: bytes, pieces: Sequence[bytes] = ()) -> Growth:
     """
     length = header_length(data)
     if not pieces:
-        return Growth(data[:length], (Group(1, len(data) - length, _digest(data[length:])),))
-    groups = tuple(Group(1, len(piece), _digest(piece)) for piece in pieces)
+        return Growth(data[:length], (Group(1, len(data) - length, digest_of(data[length:])),))
+    groups = tuple(Group(1, len(piece), digest_of(piece)) for piece in pieces)
     return Growth(data[:length], groups)
 
 
@@ -177,7 +178,7 @@ def cut_value(data: bytes, before: Growth, *, most_tail: int = TAIL_BYTES) -> Cu
 
 def tail_as_piece(growth: Growth) -> Growth:
     """How a value is cut when its tail has become a piece."""
-    groups = [*growth.groups, Group(1, len(growth.tail), _digest(growth.tail))]
+    groups = [*growth.groups, Group(1, len(growth.tail), digest_of(growth.tail))]
     return Growth(growth.head, tuple(groups))
 
 
@@ -202,7 +203,7 @@ def _equal_groups(body: memoryview, groups: Iterable[Group]) -> tuple[list[Group
     at = 0
     for group in groups:
         end = at + group.size
-        if end > len(body) or _digest(body[at:end]) != group.digest:
+        if end > len(body) or digest_of(body[at:end]) != group.digest:
             break
         equal.append(group)
         at = end
@@ -233,7 +234,7 @@ def _cut(
     described = []
     at = 0
     for group in groups:
-        digest = group.digest or _digest(body[at : at + group.size])
+        digest = group.digest or digest_of(body[at : at + group.size])
         described.append(Group(group.count, group.size, digest))
         at += group.size
     if kept is None:
@@ -241,5 +242,6 @@ def _cut(
     return Cut(kept, new, Growth(data[:length], tuple(described), tail))
 
 
-def _digest(data: bytes | memoryview) -> bytes:
+def digest_of(data: bytes | memoryview) -> bytes:
+    """The digest by which bytes of a body are compared."""
     return hashlib.sha256(data).digest()[:_DIGEST_BYTES]

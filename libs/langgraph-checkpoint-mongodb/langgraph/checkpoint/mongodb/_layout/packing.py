@@ -21,7 +21,7 @@ from langgraph.checkpoint.mongodb._layout.keys import Document
 from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 from langgraph.checkpoint.mongodb.errors import DamagedCheckpointError
 
-__all__ = ["Unpacked", "pack_checkpoint", "split_fields", "unpack_checkpoint"]
+__all__ = ["Unpacked", "is_packed", "pack_checkpoint", "split_fields", "unpack_checkpoint"]
 
 # Put before the serializer's type, so that a release that does not know the split
 # layout refuses the document ("Unknown serialization type") instead of showing a part.
@@ -150,6 +150,12 @@ _ABSENT = 0
 def _cut(place: int, growth: Growth) -> list[Any]:
     groups = [[group.count, group.size, group.digest] for group in growth.groups]
     return [place, growth.head, groups, growth.tail]
+
+
+def is_packed(document: Mapping[str, Any]) -> bool:
+    """Whether a document's type says that it is a packed checkpoint."""
+    type_ = str(document.get("type"))
+    return type_ == _COMPRESSED_TYPE or type_.startswith(_TYPE_PREFIX)
 
 
 def unpack_checkpoint(codec: Codec, document: Mapping[str, Any]) -> Unpacked:

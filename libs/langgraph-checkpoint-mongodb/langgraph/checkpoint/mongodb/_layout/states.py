@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from langgraph.checkpoint.mongodb._layout.keys import Document
 
 __all__ = [
+    "CLAIMED",
     "DOOMED",
     "PROVEN",
     "REKEYED",
@@ -39,6 +40,9 @@ REKEYED = "rekeyed"
 It is changed by a put that gives its values other keys, because the parent is gone; and by a
 removal of values to which no checkpoint refers: one that is just being put may refer to them.
 """
+
+CLAIMED = "claimed"
+"""Field of a whole checkpoint: the manifest that it is about to get. What that names stays."""
 
 PROVEN: Document = {UNPROVEN: None}
 """The filter for what readers see by its id: a walk along parents visits retained ones, too."""

@@ -13,13 +13,14 @@ from bson import ObjectId
 
 from langgraph.checkpoint.mongodb._layout.checkpoint import (
     ANCESTRY_FIELDS,
+    claimed_of,
     delta_channels,
     manifest_of,
     stored_value_keys,
 )
 from langgraph.checkpoint.mongodb._layout.compat import COUNTERS
 from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document, ValueKey
-from langgraph.checkpoint.mongodb._layout.layouts import layout_of
+from langgraph.checkpoint.mongodb._layout.layouts import WHOLE, layout_of
 from langgraph.checkpoint.mongodb._layout.manifest import ManifestEntry
 from langgraph.checkpoint.mongodb._layout.metadata import native_metadata
 from langgraph.checkpoint.mongodb._layout.states import RETAINED, UNPROVEN
@@ -71,6 +72,10 @@ class Ancestry:
         """All checkpoints."""
         return set(self._documents)
 
+    def whole(self) -> set[CheckpointKey]:
+        """Checkpoints in the whole layout."""
+        return {key for key, document in self._documents.items() if layout_of(document) == WHOLE}
+
     def retained(self) -> set[CheckpointKey]:
         """Checkpoints that were removed but for what others are rebuilt from."""
         return {key for key, document in self._documents.items() if document.get(RETAINED)}
@@ -81,10 +86,12 @@ class Ancestry:
 
     def under_way(self) -> set[CheckpointKey]:
         """Checkpoints that are just being put, not those that a crash left unproven."""
-        ids = {key: self._documents[key].get("_id") for key in self.unproven()}
-        return {
-            key for key, id_ in ids.items() if isinstance(id_, ObjectId) and id_ >= self.long_ago
-        }
+        return self.unproven() & self.younger_than(self.long_ago)
+
+    def younger_than(self, bound: ObjectId) -> set[CheckpointKey]:
+        """Checkpoints that were stored since."""
+        ids = {key: document.get("_id") for key, document in self._documents.items()}
+        return {key for key, id_ in ids.items() if isinstance(id_, ObjectId) and id_ >= bound}
 
     def to_keep(self, count: int) -> set[CheckpointKey]:
         """The newest checkpoints of each namespace that readers see, as a prune keeps them.
@@ -136,8 +143,13 @@ class Ancestry:
         return found
 
     def referenced_values(self, keys: Iterable[CheckpointKey]) -> set[ValueKey]:
-        """The value documents that checkpoints refer to."""
-        return {value for key in keys for value in stored_value_keys(key, self._manifest(key))}
+        """The value documents that checkpoints refer to, or are about to refer to."""
+        return {
+            value
+            for key in keys
+            for manifest in (self._manifest(key), claimed_of(self._documents[key]))
+            for value in stored_value_keys(key, manifest)
+        }
 
     def _manifest(self, key: CheckpointKey) -> Mapping[str, ManifestEntry]:
         return manifest_of(self._documents[key])

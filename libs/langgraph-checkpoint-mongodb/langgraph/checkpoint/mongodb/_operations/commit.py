@@ -43,7 +43,7 @@ from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document
 from langgraph.checkpoint.mongodb._layout.states import DOOMED, REKEYED, RETAINED, UNPROVEN, VISIBLE
 from langgraph.checkpoint.mongodb._operations.context import Context
 
-__all__ = ["Committed", "commit", "contest", "long_ago"]
+__all__ = ["Committed", "commit", "contest", "long_ago", "required"]
 
 # Something older was probably left by a crash. It may be removed, but only with precautions.
 _AT_MOST = timedelta(hours=1)
@@ -86,14 +86,17 @@ async def commit(
         if not await context.io.insert("checkpoints", [{**key.query(), **fields}]):
             return Committed(True, proven=True)
         # An earlier attempt may have left its mark, and a removal may be about to delete that.
-        marks = {UNPROVEN: "", DOOMED: ""}
+        marks = {UNPROVEN: "", DOOMED: "", **_moved_fields(fields)}
         update = Update(key.query(), {"$set": fields, "$unset": marks}, upsert=True)
         done = await context.io.update("checkpoints", [update])
         return Committed(bool(done.inserted), proven=True)
     # A checkpoint that existed before stays visible when it is put again.
-    own = Update(key.query(), {"$set": fields, "$setOnInsert": {UNPROVEN: True}}, upsert=True)
+    change: Document = {"$set": fields, "$setOnInsert": {UNPROVEN: True}}
+    if moved := _moved_fields(fields):
+        change["$unset"] = moved
+    own = Update(key.query(), change, upsert=True)
     proof = Update({**key.query(), DOOMED: None}, {"$unset": {UNPROVEN: ""}})
-    updates = [own, _required(key, relies_on, rekeyed)] if relies_on else [own]
+    updates = [own, required(key, relies_on, rekeyed)] if relies_on else [own]
     done = await context.io.update(
         "checkpoints", [*updates, proof] if complete is None else updates
     )
@@ -103,7 +106,12 @@ async def commit(
     return Committed(created, proven)
 
 
-def _required(key: CheckpointKey, parent: CheckpointKey, rekeyed: ObjectId | None) -> Update:
+def _moved_fields(fields: Document) -> Document:
+    """What a whole checkpoint that is put again has besides, if it was migrated meanwhile."""
+    return {} if "layout" in fields else {"layout": "", "channels": ""}
+
+
+def required(key: CheckpointKey, parent: CheckpointKey, rekeyed: ObjectId | None) -> Update:
     """The update that ends a command unless the parent exists, unchanged and not doomed.
 
     If it finds nothing, it would insert a document with an id that is impossible, and with the

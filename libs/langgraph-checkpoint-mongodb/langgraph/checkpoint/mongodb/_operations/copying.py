@@ -21,6 +21,7 @@ from langgraph.checkpoint.mongodb._database.clock import object_id
 from langgraph.checkpoint.mongodb._database.port import Role
 from langgraph.checkpoint.mongodb._layout.checkpoint import ALL_FIELDS, KEY_FIELDS
 from langgraph.checkpoint.mongodb._layout.keys import CheckpointKey, Document, checkpoint_queries
+from langgraph.checkpoint.mongodb._layout.layouts import SPLIT
 from langgraph.checkpoint.mongodb._layout.states import DOOMED
 from langgraph.checkpoint.mongodb._layout.ttl import value_stamp
 from langgraph.checkpoint.mongodb._layout.values import COPY_CHANNEL
@@ -56,11 +57,14 @@ async def copy_thread(context: Context, source: str, target: str) -> None:
     ancestry = await Ancestry.read(context, source)
     if not ancestry.keys():
         raise ValueError(f"Cannot copy thread {source!r}: it has no checkpoints.")
+    keys, whole = ancestry.keys() - ancestry.unproven(), ancestry.whole()
+    # One that is migrated meanwhile names values that may not have been copied.
+    as_read = [{**query, "layout": None} for query in checkpoint_queries(keys & whole)]
     copies: list[tuple[Role, list[Document]]] = [
         ("values", [{"thread_id": source, "channel": {"$ne": COPY_CHANNEL}}]),
         ("writes", [{"thread_id": source}]),
         # Exactly those that were there before their values were copied.
-        ("checkpoints", checkpoint_queries(ancestry.keys() - ancestry.unproven())),
+        ("checkpoints", as_read + checkpoint_queries(keys - whole)),
     ]
     at = await context.io.now()
     changes = {role: _changes(context, role, target, at) for role, _ in copies}
@@ -74,6 +78,7 @@ async def copy_thread(context: Context, source: str, target: str) -> None:
         for role, queries in copies:
             for query in queries:
                 await _copy(context, role, query, changes[role])
+        await _check_not_migrated(context, keys & whole, target)
         await context.io.delete("values", {**_marker_query(target), "claim": token})
     except BaseException:
         # The next copy of this process need not wait. One of another waits for an hour.
@@ -137,6 +142,26 @@ async def _clear(context: Context, ancestry: Ancestry | None, target: str, token
     if keys or await context.io.find("writes", thread, {"_id": 1}, limit=1, primary=True):
         await context.io.delete("writes", thread)
     await context.io.delete("values", {**thread, "channel": {"$ne": COPY_CHANNEL}})
+
+
+async def _check_not_migrated(context: Context, whole: set[CheckpointKey], target: str) -> None:
+    """Make sure that no checkpoint is missing in a copy since its thread was migrated meanwhile.
+
+    Raises:
+        ValueError: One is.
+    """
+    for query in checkpoint_queries(whole):
+        now_split = {**query, "layout": SPLIT.number}
+        found = await context.io.find("checkpoints", now_split, KEY_FIELDS, primary=True)
+        migrated = {CheckpointKey.of(document)._replace(thread_id=target) for document in found}
+        for wanted in checkpoint_queries(migrated):
+            there = await context.io.find("checkpoints", wanted, KEY_FIELDS, primary=True)
+            migrated -= set(map(CheckpointKey.of, there))
+        if migrated:
+            raise ValueError(
+                f"Cannot copy thread {query['thread_id']!r}: it was migrated meanwhile. "
+                "Copy it again."
+            )
 
 
 async def _check_sizes(context: Context, role: Role, query: Document, changes: Document) -> None:

@@ -33,7 +33,7 @@ from langgraph.checkpoint.mongodb._operations.arguments import checked
 from langgraph.checkpoint.mongodb._operations.context import Context
 from langgraph.checkpoint.mongodb.errors import UnknownLayoutError
 
-__all__ = ["delete_for_runs", "delete_thread", "prune"]
+__all__ = ["delete_for_runs", "delete_thread", "prune", "remove"]
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ async def _remove_from(
     unknown: UnknownLayoutError | None = None
     for thread_id, choose in chosen.items():
         try:
-            await _remove(context, thread_id, choose)
+            await remove(context, thread_id, choose)
         except UnknownLayoutError as error:
             unknown = unknown or error
     if unknown:
@@ -152,7 +152,7 @@ async def _of_runs(context: Context, run_ids: Sequence[str]) -> set[CheckpointKe
     return keys
 
 
-async def _remove(
+async def remove(
     context: Context, thread_id: str, choose: Callable[[Ancestry], set[CheckpointKey]]
 ) -> None:
     """Remove chosen checkpoints of a thread, and what only they refer to.
