@@ -131,7 +131,10 @@ def test_stats_holds_and_answers_no_more_for_more_threads(
     assert {one.name for one in counter.commands} <= {"aggregate", "listCollections"}
     assert [len(found.largest_threads), len(found.largest_channels)] == [3, 3]
     assert found.largest_channels[0].thread_id == "t 39"
-    assert quick.collections == found.collections
+    # Not what lies on disk: the server writes it when it likes.
+    assert [(one.name, one.documents, one.bytes) for one in quick.collections] == [
+        (one.name, one.documents, one.bytes) for one in found.collections
+    ]
     assert not quick.threads
 
 
