@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +45,8 @@ from tests.support import (
     values_of,
 )
 
+# One database for all examples, and one for each process that runs tests.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 Data = Database[dict[str, Any]]
 LARGE = "b" * 2 * INLINE_VALUE_BYTES
 MAX_COMMANDS = 200
@@ -286,7 +289,7 @@ def test_any_tree_of_checkpoints_is_the_same_after_a_crash_and_a_migration(
     mongodb_uri: str, small_limits: None, steps: list[Any], cut: int
 ) -> None:
     with MongoClient[Any](mongodb_uri) as client:
-        database = client["test_migration_trees"]
+        database = client[f"test_migration_trees_{WORKER}"]
         client.drop_database(database.name)
         saver = MongoDBSaver(client, database.name)
         tree: list[tuple[RunnableConfig, dict[str, Any], dict[str, Any]]] = []
@@ -529,7 +532,7 @@ def test_migrations_and_prunes_in_any_order_leave_every_checkpoint_whole(
     mongodb_uri: str, order: list[int], keep: int
 ) -> None:
     with MongoClient[Any](mongodb_uri) as client:
-        database = client["test_migration_orders"]
+        database = client[f"test_migration_orders_{WORKER}"]
         client.drop_database(database.name)
         savers = [MongoDBSaver(client, database.name) for _ in range(3)]
         old = OldThread(database)

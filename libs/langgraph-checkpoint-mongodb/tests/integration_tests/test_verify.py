@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -329,8 +330,12 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
         lambda db: change(db, VALUES, {"channel": "big"}, {"$set": {"version": "other"}}),
     ),
     "a piece is gone": ("piece-missing", lambda db: remove(db, VALUES, PIECE)),
-    "a piece is cut": ("piece-changed", lambda db: cut(db, VALUES, PIECE)),
-    "a piece's bytes changed": ("piece-changed", lambda db: flip(db, VALUES, PIECE)),
+    "a piece is cut": ("value", lambda db: cut(db, VALUES, PIECE)),
+    "a piece's bytes changed": ("value", lambda db: flip(db, VALUES, PIECE)),
+    "a piece is another one": (
+        "piece-changed",
+        lambda db: change(db, VALUES, PIECE, {"$set": {"type": "bytes", "value": b"other"}}),
+    ),
     "the first document of a list is gone": (
         "piece-missing",
         lambda db: remove(db, VALUES, {"channel": "list", "part": None}),
@@ -452,8 +457,7 @@ def filled(mongo_client: MongoClient[Any], mongodb_uri: str) -> Any:
     """A database with everything, once; each test damages a copy of its documents."""
     import contextlib
 
-    database = mongo_client["test_verify_filled"]
-    mongo_client.drop_database(database.name)
+    database = mongo_client[f"test_{uuid.uuid4().hex[:16]}"]
     with contextlib.ExitStack() as closing:
         face = Face("sync", mongodb_uri, database.name, closing=closing)
         fill(face)

@@ -179,6 +179,9 @@ class BasePort:
             bulk = await self._answer(self._collections[role].bulk_write(operations))
         except BulkWriteError as error:
             return driver.stopped(self._unique[role], updates, error)
+        for place, made in (bulk.upserted_ids or {}).items():
+            if updates[place].required:  # Only an emulation takes its impossible id.
+                await self.delete(role, {"_id": made})
         return driver.done(updates, bulk)
 
     async def _update_one_by_one(self, role: Role, updates: Sequence[Update]) -> Updated:
