@@ -12,6 +12,9 @@ from .checks import check_sense, check_types
 RememberFn = Callable[[list[Any], Any], Any]
 """A hook: called with the pruned messages, oldest first, and the namespace. Sync or async."""
 
+DeadLetterFn = Callable[[BaseException, list[Any], Any], Any]
+"""Called with the exception, the messages and the namespace."""
+
 DEFAULT_NAMESPACE_KEY = "memory_namespace"
 
 
@@ -81,6 +84,13 @@ class ReducerConfig:
             before.
         dedupe_window: How many turns of a namespace to remember as handed over; never fewer than
             the list at hand has.
+        max_batch: How many messages a hook gets in one call at the most.
+        max_attempts: How many saves try to hand messages to a hook that fails on them. After that
+            it gets them one by one, and those it fails on again are given to `on_dead_letter`, so
+            that they hold up nothing behind them. `None`: they are tried for ever.
+        on_dead_letter: With `max_attempts`: called with the exception, the messages and the
+            namespace. Sync or async. When it raises, the messages are kept. `None`: the keys of
+            the messages are logged.
 
     Raises:
         TypeError: A setting has the wrong type.
@@ -107,6 +117,9 @@ class ReducerConfig:
     summarize: Any = None
     summary_retries: int = 1
     max_summary_tokens: int | None = None
+    max_batch: int = 500
+    max_attempts: int | None = None
+    on_dead_letter: DeadLetterFn | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work; take `None` for no hooks and a function for one."""

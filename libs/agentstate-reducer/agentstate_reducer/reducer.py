@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .calls import Call, call_here, run_now
-from .delivery import Batch, Remembered, Turn, deliver, named
+from .delivery import Batch, Remembered, Turn, batches_of, deliver, named
 from .keys import digest, namespace_text, turn_digest
 from .merging import as_update, merge
 from .messages import UnknownMessageShape, as_list, field
@@ -160,12 +160,11 @@ class MessageReducer:
             batches, self._backlog = self._backlog, []
             turns = self.new_turns(pruned, namespace)
             self.remember(turns, namespace, length)
-        if turns:
-            batches.append(Batch(digest(*(turn.key for turn in turns)), namespace, turns))
+        names = [name for name, _ in named(self.config.on_prune)]
+        batches += batches_of(turns, namespace, names, self.config.max_batch)
         try:
-            await deliver(batches, self.config.on_prune, call)
+            await deliver(batches, self.config, call)
         finally:
-            names = [name for name, _ in named(self.config.on_prune)]
             with self._lock:
                 self._backlog[:0] = [batch for batch in batches if batch.lacks(names)]
 

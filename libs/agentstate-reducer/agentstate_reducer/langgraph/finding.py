@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAGE = 4  # mostly enough: the run's input, and the last steps of the run before
 LARGEST_PAGE = 64
+FAR = 16
+"""How many checkpoints are read for nothing before an empty outbox is stored, to be found next."""
 
 
 @dataclass
@@ -29,18 +31,24 @@ class Found:
         pending: Batches that a hook lacks, oldest first.
         handed_over: Digests of turns that were handed over, or wait, and that the messages of the
             checkpoint in question may still hold; how many of each.
+        whole: Whether nothing else can be waiting.
+        far: Whether many checkpoints had to be read although none has an outbox.
     """
 
     pending: list[Batch] = field(default_factory=list)
     handed_over: Counter[str] = field(default_factory=Counter)
+    whole: bool = True
+    far: bool = False
 
 
 async def find(port: Port, config: RunnableConfig, messages_key: str, channel: str) -> Found:
     """Look through a thread, newest checkpoint first, as far as needed.
 
-    That is to the checkpoint that wrote the messages which the coming save goes on from: mostly the
-    newest one or its neighbour. On a new branch it is further back, and what was pruned since on
-    other branches is collected on the way: those turns may be in this branch's messages.
+    That is to the newest outbox, which says what waits, and to the checkpoint that wrote the
+    messages which the coming save goes on from: mostly the newest one or its neighbour. The outbox
+    is further back when others saved to the thread. On a new branch the messages are, and what was
+    pruned since on other branches is collected on the way: those turns may be in this branch's
+    messages.
 
     Args:
         port: The inner saver.
@@ -55,10 +63,24 @@ async def find(port: Port, config: RunnableConfig, messages_key: str, channel: s
     walk = _Walk(parent, messages_key, channel)
     async with aclosing(_newest_first(port, config)) as newest:
         async for stored in newest:
-            if walk.step(stored):
+            if stored is None or walk.step(stored):
                 break
+        else:
+            walk.whole = True  # there is nothing older
+    pending = list(walk.pending.values())
+    if walk.origin not in ("", str(config["configurable"]["thread_id"])) and await _exists(
+        port, config, walk.origin
+    ):
+        pending = []  # this is a copy: they are handed over from the thread they were pruned in
     # A new beginning has nothing of what was.
-    return Found(walk.pending or [], walk.handed_over() if parent is not None else Counter())
+    known = walk.handed_over() if parent is not None else Counter[str]()
+    return Found(pending, known, walk.whole, not walk.origin and walk.steps > FAR)
+
+
+async def _exists(port: Port, config: RunnableConfig, thread: str) -> bool:
+    place = config["configurable"].get("checkpoint_ns") or ""
+    conf = {"thread_id": thread, "checkpoint_ns": place}
+    return await port.get({"configurable": conf}) is not None
 
 
 class _Walk:
@@ -71,7 +93,10 @@ class _Walk:
     """
 
     def __init__(self, parent: str | None, messages_key: str, channel: str) -> None:
-        self.pending: list[Batch] | None = None
+        self.pending: dict[str, Batch] = {}
+        self.origin = ""
+        self.whole = False
+        self.steps = 0
         self._next = parent
         self._key = messages_key
         self._channel = channel
@@ -89,40 +114,49 @@ class _Walk:
         Returns:
             Whether nothing older matters.
         """
+        self.steps += 1
+        checkpoint = stored.checkpoint
+        outbox = read_outbox(stored.pending_writes, self._channel, checkpoint["id"])
+        if outbox is not None and outbox.waiting_for:
+            outbox = None  # a pointer: the outbox itself comes next
+        if outbox is not None and not self.whole:
+            older = {batch.id: batch for batch in outbox.waiting()}
+            self.pending = {**older, **self.pending}
+            self.origin = self.origin or outbox.thread
+            self.whole = outbox.whole
+        if not self._arrived:
+            self._towards_writer(stored, outbox)
+        return self._arrived and self.whole
+
+    def _towards_writer(self, stored: CheckpointTuple, outbox: Outbox | None) -> None:
         checkpoint = stored.checkpoint
         ours = checkpoint["id"] == self._next
         if ours and self._child is not None and self._differ(checkpoint, self._child):
             self._arrived = True  # its child wrote the messages
-            return True
-        outbox = read_outbox(stored.pending_writes, self._channel)
-        if outbox is not None and self.pending is None:
-            self.pending = outbox.waiting()
+            return
         on_line = ours or self._next is None
-        if on_line and outbox is not None and not outbox.carried:
+        if on_line and outbox is not None:
             self._writer = outbox
             self._arrived = True
-            return True
+            return
         if outbox is not None:
-            self._elsewhere.update(outbox.turns())
+            self._elsewhere.update(outbox.pruned)
         if not on_line:
-            return False
+            return
         self._child = checkpoint
         parent = stored.parent_config
         self._next = parent["configurable"].get("checkpoint_id") if parent else None
         self._arrived = self._next is None
-        return self._arrived
 
     def handed_over(self) -> Counter[str]:
         """Return the digests of what was handed over and may be in the messages still."""
-        # What other branches carried on from the writer is gone from these messages.
-        gone = self._writer.turns() if self._writer is not None else {}
         known = self._writer.known if self._writer is not None else []
         elsewhere = [
             match
             for key, match in self._elsewhere.items()
             # Where the line is broken, older turns were met as well. One without an id, whose key
             # is not its digest, could be taken for a later one that says the same.
-            if key not in gone and (self._arrived or key == match)
+            if self._arrived or key == match
         ]
         return Counter(known) + Counter(elsewhere)
 
@@ -132,7 +166,8 @@ class _Walk:
 
 async def _newest_first(
     port: Port, config: RunnableConfig
-) -> AsyncGenerator[CheckpointTuple, None]:
+) -> AsyncGenerator[CheckpointTuple | None, None]:
+    """Yield the checkpoints, and `None` at last if an older one could not be read."""
     conf = {k: v for k, v in config["configurable"].items() if k != "checkpoint_id"}
     conf["checkpoint_ns"] = conf.get("checkpoint_ns") or ""
     before: RunnableConfig | None = None
@@ -145,9 +180,16 @@ async def _newest_first(
                 "the saver cannot list checkpoints: hooks are followed up in this process only"
             )
             return
-        for stored in page:
+        for stored in page.found:
             yield stored
-        if len(page) < limit:
+        if page.damaged:
+            parent = page.found[-1].parent_config if page.found else None
+            if parent is None:
+                yield None
+                return
+            before = parent  # that one cannot be read; older ones may be
+            continue
+        if len(page.found) < limit:
             return
-        before = page[-1].config
+        before = page.found[-1].config
         limit = min(limit * 4, LARGEST_PAGE)

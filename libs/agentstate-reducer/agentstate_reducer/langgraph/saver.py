@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..models import DEFAULT_NAMESPACE_KEY
 from ..reducer import MessageReducer
 from .capabilities import mirroring
 from .delta import is_delta
+from .keeping import keep_waiting, threads_of
 from .ports import AsyncPort, Port, SyncPort
 from .reading import visible
 from .saving import Core, Save
@@ -196,6 +197,59 @@ class ReducingSaver(BaseCheckpointSaver[Any]):
         """
         async for stored in self.inner.alist(config, filter=filter, before=before, limit=limit):
             yield self._visible(stored)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Delete checkpoints of threads, but not what waits for hooks beside them.
+
+        Args:
+            thread_ids: The threads.
+            strategy: As the inner saver takes it.
+        """
+        if strategy == "keep_latest":
+            run_now(self._keep(SyncPort(self.inner), thread_ids))
+        self.inner.prune(thread_ids, strategy=strategy)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Delete checkpoints of threads, but not what waits for hooks beside them.
+
+        Args:
+            thread_ids: The threads.
+            strategy: As the inner saver takes it.
+        """
+        if strategy == "keep_latest":
+            await self._keep(AsyncPort(self.inner), thread_ids)
+        await self.inner.aprune(thread_ids, strategy=strategy)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints of runs, but not what waits for hooks since before them.
+
+        Args:
+            run_ids: The runs.
+        """
+        run_now(self._keep(SyncPort(self.inner), None, run_ids))
+        self.inner.delete_for_runs(run_ids)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints of runs, but not what waits for hooks since before them.
+
+        Args:
+            run_ids: The runs.
+        """
+        await self._keep(AsyncPort(self.inner), None, run_ids)
+        await self.inner.adelete_for_runs(run_ids)
+
+    async def _keep(
+        self, port: Port, threads: Sequence[str] | None, runs: Sequence[str] | None = None
+    ) -> None:
+        """Move what waits for hooks to where it is not deleted."""
+        if self.passthrough or not self.reducer.config.on_prune:
+            return
+        if threads is None:
+            threads = await threads_of(port, runs or ())
+        for thread in threads:
+            async with port.hold(self._core.order, str(thread)):
+                await keep_waiting(port, str(thread), self._core.channel, runs)
+            self._core.streams.look_again(str(thread))
 
     def with_allowlist(
         self, extra_allowlist: Collection[tuple[str, ...]]

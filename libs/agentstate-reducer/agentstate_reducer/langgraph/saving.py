@@ -16,16 +16,25 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 
-from ..delivery import Batch, Turn, deliver, named
+from ..delivery import Batch, Turn, batches_of, deliver, named
 from ..keys import digest, namespace_text, turn_digest
 from ..merging import as_sent
 from ..messages import field as field_of
 from ..reducer import MessageReducer
 from ..shorten import in_order
+from .backlog import Backlog, Moved
 from .delta import is_delta
 from .finding import find
 from .order import Order
-from .outbox import Outbox, channel_name, read_outbox, write_acknowledgement, write_outbox
+from .outbox import (
+    Outbox,
+    channel_name,
+    read_outbox,
+    write_acknowledgement,
+    write_failure,
+    write_outbox,
+    write_pointer,
+)
 from .ports import Port
 from .streams import Held, Line, Mark, Split, Streams, held, mark, next_line, split
 
@@ -62,12 +71,15 @@ class Core:
             config: What was asked for.
             stored: What was found.
         """
-        outbox = None if stored is None else read_outbox(stored.pending_writes, self.channel)
-        waiting = [] if outbox is None else outbox.waiting()
-        stream = self.streams.of(config) if waiting else self.streams.known(config)
+        waiting_for: set[str] = set()
+        if not self.reducer.config.on_prune and stored is not None:
+            outbox = read_outbox(stored.pending_writes, self.channel, stored.checkpoint["id"])
+            waiting_for = set() if outbox is None else outbox.lacking()
+        stream = self.streams.of(config) if waiting_for else self.streams.known(config)
         if stream is not None:
+            stream.waiting_for = waiting_for
             found = None if stored is None else stored.checkpoint["id"]
-            stream.saw(config["configurable"].get("checkpoint_id"), found, waiting)
+            stream.saw(config["configurable"].get("checkpoint_id"), found)
 
 
 @dataclass
@@ -118,8 +130,14 @@ class Save:
         self.stream = core.streams.of(config)
         self.parent: str | None = config["configurable"].get("checkpoint_id")
         self.line = self.stream.line(self.parent)
-        self.hooks = core.reducer.config.on_prune
-        self.names = {name for name, _ in named(self.hooks)}
+        hooks = core.reducer.config.on_prune
+        # Without hooks, what is pruned goes to those of others for which something waits.
+        self.names = {name for name, _ in named(hooks)} or self.stream.waiting_for
+        self.backlog = Backlog(port, config, core.channel)
+        self.thread = str(config["configurable"]["thread_id"])
+        self.moved = Moved([], [])
+        self.said: dict[str, set[str]] = {}
+        self.mark_place = False
         self.has_outbox = False
 
     async def run(self) -> RunnableConfig:
@@ -134,10 +152,9 @@ class Save:
         if self.core.messages_key not in self.new_versions:
             return await self._pass_on()
         await self.port.wait(self.stream)
-        if not self.hooks:
+        if not self.names:
             return (await self._store())[0]
-        thread = str(self.config["configurable"]["thread_id"])
-        async with self.port.turn(self.core.order, thread):
+        async with self.port.hold(self.core.order, self.thread):
             stored, batches = await self._store()
         await self.port.finish(self.stream, self._deliver(batches))
         return stored
@@ -145,39 +162,34 @@ class Save:
     async def _store(self) -> tuple[RunnableConfig, list[Batch]]:
         """Plan, store outbox and checkpoint, and remember what the outbox has."""
         try:
-            known = await self._look() if self.hooks else Counter[str]()
+            known = await self._look() if self.names else Counter[str]()
             plan = await self._plan(known)
-            batches = await self._write_outbox(plan.turns, plan.line) if self.hooks else []
+            batches = await self._write_outbox(plan.turns, plan.line) if self.names else []
             stored = await self._put(plan.stored)
         except BaseException:
             self.stream.fresh = False  # whether the checkpoint is stored will be seen next time
+            self.moved.undo()
             raise
         self.stream.saved(self.checkpoint["id"], plan.line)
-        if self.hooks:
+        if self.names:
             self._remember(plan.turns)
             self.stream.fresh = True
-            self.stream.unstored.clear()  # the outbox that is stored now says it
+            self._outbox_is_stored(batches)
         return stored, batches
 
     async def _pass_on(self) -> RunnableConfig:
         """Store a checkpoint that leaves the messages as they are stored."""
         value = self.checkpoint["channel_values"].get(self.core.messages_key)
         parted = split(value, self.line) if isinstance(value, list) else Split([], [])
-        if self.hooks and (self.stream.pending or self.stream.unstored):
-            await self._carry_on()
+        waiting = [batch for batch in self.stream.pending if batch.lacks(self.names)]
+        if waiting:
+            await self._point(waiting)
         # A saver that stores checkpoints whole would bring back what is gone.
         stored = await self._put(parted.inside if parted.outside else None)
         if self.parent != self.stream.latest:
             self.stream.fresh = False
         self.stream.saved(self.checkpoint["id"], self.line)
         return stored
-
-    async def _carry_on(self) -> None:
-        """Keep what waits beside the newest checkpoint: older ones may be pruned."""
-        try:
-            await self._write_outbox([], self.line, carried=True)
-        except Exception:
-            logger.warning("what waits for hooks stays beside an older checkpoint", exc_info=True)
 
     async def _put(self, messages: list[Any] | None) -> RunnableConfig:
         checkpoint = self.checkpoint
@@ -199,6 +211,9 @@ class Save:
         found = await find(self.port, self.config, self.core.messages_key, self.core.channel)
         self.stream.found_waiting(found.pending)
         self.stream.pending = [b for b in self.stream.pending if b.lacks(self.names)]
+        self.stream.whole = found.whole
+        self.stream.outbox = None  # the next one lists what was found
+        self.mark_place = found.far
         return found.handed_over
 
     async def _plan(self, known: Counter[str]) -> Plan:
@@ -219,7 +234,7 @@ class Save:
             shortened = await self.core.reducer.shortener.shorten(parted.inside, self.port.call)
             gone = in_order(messages, [*parted.outside, *shortened.pruned])
             left = in_order(messages, [*gone, *shortened.edited])
-            turns = self._turns(left, handed_over, matches) if self.hooks else []
+            turns = self._turns(left, handed_over, matches) if self.names else []
             handed_over |= {
                 mark(m): Held(matches[id(m)], held(m)) for m in shortened.edited if id(m) in matches
             }
@@ -294,44 +309,60 @@ class Save:
         with_ids = [turn for turn in turns if field_of(turn.message, "id") is not None]
         self.core.reducer.remember(with_ids, self.namespace, len(with_ids))
 
-    async def _write_outbox(
-        self, turns: list[Turn], line: Line | None, *, carried: bool = False
-    ) -> list[Batch]:
+    async def _write_outbox(self, turns: list[Turn], line: Line | None) -> list[Batch]:
         """Store what waits beside the checkpoint, before it."""
-        batches = list(self.stream.pending)
-        if turns:
-            id_ = digest(self.checkpoint["id"], *(turn.key for turn in turns))
-            batches.append(Batch(id_, self.namespace, turns, wanted=set(self.names)))
+        stream, longest = self.stream, self.core.reducer.config.max_batch
+        waiting = [batch for batch in stream.pending if batch.lacks(self.names)]
+        self.moved = await self.backlog.brought_together(waiting, longest)
+        batches = self.moved.batches + batches_of(turns, self.namespace, self.names, longest)
         known = [k.match for k in line.known.values()] if line else []
-        if batches or known or self.stream.unstored:
-            writes, task = write_outbox(self.core.channel, Outbox(batches, known, carried))
+        news = turns or known or stream.unstored or self.moved.given_up or self.mark_place
+        if news or (waiting and stream.outbox is None):
+            self.said = {batch.id: set(batch.done) for batch in batches}
+            pruned = {turn.key: turn.match for turn in turns}
+            outbox = Outbox(batches, known, self.thread, stream.whole, pruned)
+            writes, task = write_outbox(self.core.channel, outbox)
             await self.port.put_writes(self._here(), writes, task)
             self.has_outbox = True
+        elif waiting:
+            await self._point(waiting)
         return batches
+
+    async def _point(self, waiting: Sequence[Batch]) -> None:
+        """Store where the outbox is, for wrappers without hooks."""
+        if self.stream.outbox is None:
+            return
+        at = self.stream.outbox["configurable"]["checkpoint_id"]
+        writes, task = write_pointer(self.core.channel, waiting, at)
+        try:
+            await self.port.put_writes(self._here(), writes, task)
+        except Exception:
+            logger.warning("a wrapper without hooks may not know what waits", exc_info=True)
+
+    def _outbox_is_stored(self, batches: list[Batch]) -> None:
+        """Remember where the turns are now, and that the outbox says what hooks have."""
+        if not self.has_outbox:
+            return
+        gone = {id(batch) for batch in self.moved.given_up}
+        self.stream.pending = [b for b in self.stream.pending if id(b) not in gone]
+        self.stream.unstored.clear()
+        for batch in batches:
+            batch.at = batch.at or self.checkpoint["id"]
+            late = batch.done - self.said[batch.id]  # while the outbox was written
+            if late:
+                self.stream.unstored[batch.id] = late
 
     async def _deliver(self, batches: list[Batch]) -> None:
         """Call the hooks and acknowledge what they took."""
-
-        async def acknowledge(batch: Batch, name: str) -> None:
-            writes, task = write_acknowledgement(self.core.channel, batch, name)
-            places = [self._here()]
-            # A hook may have saved to the same thread: then the newest outbox lists the batch too.
-            if self.stream.outbox is not None and self.stream.outbox not in places:
-                places.append(self.stream.outbox)
-            try:
-                for place in places:
-                    await self.port.put_writes(place, writes, task)
-            except Exception:
-                self.stream.unstored.setdefault(batch.id, set()).add(name)
-                logger.warning(
-                    "hook %s has its turns, but that could not be stored; the next save says it",
-                    name,
-                    exc_info=True,
-                )
-
+        book = Ledger(self)
         self.stream.keep(self.names, batches)
         try:
-            await deliver(batches, self.hooks, self.port.call, acknowledge)
+            for batch in batches:
+                for entry in self.stream.unstored.get(batch.id, set()).copy():
+                    await book.acknowledge(batch, entry)
+            await deliver(
+                batches, self.core.reducer.config, self.port.call, book, Beside(book, self.port)
+            )
         finally:
             self.stream.keep(self.names)
 
@@ -346,3 +377,74 @@ class Save:
                 "checkpoint_id": self.checkpoint["id"],
             },
         }
+
+
+class Ledger:
+    """Where it is stored what hooks have: beside the checkpoints whose outboxes list a batch.
+
+    Args:
+        save: The save that hands over.
+    """
+
+    def __init__(self, save: Save) -> None:
+        self._save = save
+
+    async def fill(self, batch: Batch) -> bool:
+        """Read the turns of a batch, if need be; `False` when they are gone."""
+        return await self._save.backlog.fill(batch)
+
+    async def acknowledge(self, batch: Batch, entry: str) -> None:
+        """Store that a hook has a batch, or one turn of it."""
+        unstored = self._save.stream.unstored
+        unstored.setdefault(batch.id, set()).add(entry)
+        written = write_acknowledgement(self._save.core.channel, batch, entry)
+        if await self._write(*written, f"hook {entry} has its turns"):
+            unstored[batch.id].discard(entry)
+            if not unstored[batch.id]:
+                del unstored[batch.id]
+
+    async def count(self, batch: Batch, name: str) -> None:
+        """Store how often a hook failed on a batch."""
+        written = write_failure(self._save.core.channel, batch, name)
+        await self._write(*written, f"hook {name} failed again")
+
+    async def _write(self, writes: list[tuple[str, Any]], task: str, what: str) -> bool:
+        save = self._save
+        places = [save._here()] if save.has_outbox else []
+        # A hook may have saved to the same thread: then the newest outbox lists the batch too.
+        if save.stream.outbox is not None and save.stream.outbox not in places:
+            places.append(save.stream.outbox)
+        try:
+            for place in places:
+                await save.port.put_writes(place, writes, task)
+        except Exception:
+            logger.warning(
+                "%s, but that could not be stored; the next save says it", what, exc_info=True
+            )
+            return False
+        return True
+
+
+class Beside:
+    """The ledger for threads that run hooks beside the request.
+
+    Args:
+        ledger: The ledger.
+        port: The inner saver.
+    """
+
+    def __init__(self, ledger: Ledger, port: Port) -> None:
+        self._ledger = ledger
+        self._run = port.from_threads()
+
+    async def fill(self, batch: Batch) -> bool:
+        """Say that the turns are there: they were read before."""
+        return True
+
+    async def acknowledge(self, batch: Batch, entry: str) -> None:
+        """Have it stored that a hook has a batch, or one turn of it."""
+        self._run(self._ledger.acknowledge(batch, entry))
+
+    async def count(self, batch: Batch, name: str) -> None:
+        """Have it stored how often a hook failed on a batch."""
+        self._run(self._ledger.count(batch, name))

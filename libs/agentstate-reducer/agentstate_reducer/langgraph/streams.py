@@ -103,7 +103,9 @@ class Stream:
         latest: The checkpoint this process saved last.
         fresh: Whether nothing was seen since that this process does not know of.
         pending: Batches that a hook lacks, oldest first.
-        outbox: The config of the checkpoint whose outbox was stored last.
+        outbox: The config of the checkpoint whose outbox was stored last by this process.
+        whole: Whether everything that waits is known.
+        waiting_for: In a wrapper without hooks, names of the hooks of others that lack something.
         unstored: By batch id, the hooks that have it although no acknowledgement could be stored.
         lines: By checkpoint id, the newest last.
         work: The handing over that began last in async code.
@@ -114,6 +116,8 @@ class Stream:
     fresh: bool = False
     pending: list[Batch] = field(default_factory=list)
     outbox: RunnableConfig | None = None
+    whole: bool = True
+    waiting_for: set[str] = field(default_factory=set)
     unstored: dict[str, set[str]] = field(default_factory=dict)
     lines: OrderedDict[str, Line] = field(default_factory=OrderedDict)
     work: asyncio.Future[None] | None = None
@@ -152,19 +156,16 @@ class Stream:
         ids = [field_of(m, "id") for m in messages] if isinstance(messages, list) else []
         self.sent = [str(id_) for id_ in ids if id_ is not None]
 
-    def saw(self, asked: str | None, found: str | None, waiting: Sequence[Batch]) -> None:
+    def saw(self, asked: str | None, found: str | None) -> None:
         """Note that a checkpoint was read.
 
         Args:
             asked: The id that was asked for; `None` for the latest.
             found: The id of what was found.
-            waiting: Batches that its outbox says a hook lacks.
         """
         if asked is None and found == self.latest:
             return
         self.fresh = False  # the run that follows may be on another branch, or after others
-        if asked is None and waiting:
-            self.found_waiting(waiting)
 
     def found_waiting(self, batches: Sequence[Batch]) -> None:
         """Note what the stored outbox says.
@@ -209,6 +210,17 @@ class Streams:
             while len(self._streams) > STREAMS_REMEMBERED:
                 self._streams.popitem(last=False)
             return stream
+
+    def look_again(self, thread: str) -> None:
+        """Note that what is stored of a thread has changed.
+
+        Args:
+            thread: Its id.
+        """
+        with self._lock:
+            streams = [stream for key, stream in self._streams.items() if key[0] == thread]
+        for stream in streams:
+            stream.fresh = False
 
     def known(self, config: Any) -> Stream | None:
         """Return the stream of a config if there is one.
