@@ -9,12 +9,6 @@ from typing import Any
 
 from .checks import check_sense, check_types
 
-RememberFn = Callable[[list[Any], Any], Any]
-"""A hook: called with the pruned messages, oldest first, and the namespace. Sync or async."""
-
-DeadLetterFn = Callable[[BaseException, list[Any], Any], Any]
-"""Called with the exception, the messages and the namespace."""
-
 DEFAULT_NAMESPACE_KEY = "memory_namespace"
 
 
@@ -29,6 +23,13 @@ class PrunedMessages(list[Any]):
     def __init__(self, messages: Sequence[Any] = (), keys: Sequence[str] = ()) -> None:
         super().__init__(messages)
         self.keys: tuple[str, ...] = tuple(keys)
+
+
+RememberFn = Callable[[PrunedMessages, Any], Any]
+"""A hook: called with the pruned messages, oldest first, and the namespace. Sync or async."""
+
+DeadLetterFn = Callable[[BaseException, PrunedMessages, Any], Any]
+"""Called with the exception, the messages and the namespace. Sync or async."""
 
 
 class _Default(int):

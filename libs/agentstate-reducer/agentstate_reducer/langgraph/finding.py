@@ -135,7 +135,8 @@ class _Walk:
             self._arrived = True  # its child wrote the messages
             return
         on_line = ours or self._next is None
-        if on_line and outbox is not None:
+        # Between the snapshots of a delta channel an outbox says nothing about the window.
+        if on_line and outbox is not None and self._key in checkpoint["channel_values"]:
             self._writer = outbox
             self._arrived = True
             return
@@ -161,6 +162,9 @@ class _Walk:
         return Counter(known) + Counter(elsewhere)
 
     def _differ(self, one: Checkpoint, other: Checkpoint) -> bool:
+        """Tell whether the second wrote the messages; one without a value only added to them."""
+        if self._key not in other["channel_values"]:
+            return False  # a delta channel between snapshots: the window begins at the snapshot
         return one["channel_versions"].get(self._key) != other["channel_versions"].get(self._key)
 
 

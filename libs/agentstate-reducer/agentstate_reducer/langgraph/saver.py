@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
@@ -24,7 +24,7 @@ from .capabilities import mirroring
 from .delta import is_delta
 from .keeping import keep_waiting, threads_of
 from .ports import AsyncPort, Port, SyncPort
-from .reading import visible
+from .reading import visible, without_stale_writes
 from .saving import Core, Save
 
 _MISSING = object()
@@ -197,6 +197,42 @@ class ReducingSaver(BaseCheckpointSaver[Any]):
         """
         async for stored in self.inner.alist(config, filter=filter, before=before, limit=limit):
             yield self._visible(stored)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """Return what delta channels are rebuilt from, without removals of what was pruned.
+
+        Args:
+            config: Which checkpoint.
+            channels: The channels.
+
+        Returns:
+            By channel, the last snapshot and the writes since.
+        """
+        history = self.inner.get_delta_channel_history(config=config, channels=channels)
+        return self._rebuilt(history)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """Return what delta channels are rebuilt from, without removals of what was pruned.
+
+        Args:
+            config: Which checkpoint.
+            channels: The channels.
+
+        Returns:
+            By channel, the last snapshot and the writes since.
+        """
+        history = await self.inner.aget_delta_channel_history(config=config, channels=channels)
+        return self._rebuilt(history)
+
+    def _rebuilt(self, history: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.passthrough:
+            return history
+        changed: Mapping[str, Any] = without_stale_writes(history, self.messages_key)
+        return changed
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete checkpoints of threads, but not what waits for hooks beside them.

@@ -23,7 +23,7 @@ from ..messages import field as field_of
 from ..reducer import MessageReducer
 from ..shorten import in_order
 from .backlog import Backlog, Moved
-from .delta import is_delta
+from .delta import counts_from_the_first, is_delta, is_snapshot, with_messages
 from .finding import find
 from .order import Order
 from .outbox import (
@@ -41,6 +41,10 @@ from .streams import Held, Line, Mark, Split, Streams, held, mark, next_line, sp
 logger = logging.getLogger(__name__)
 
 
+STEPS_WITHOUT_MESSAGES = 2
+"""After so many steps of a thread a graph that keeps messages has written some."""
+
+
 @dataclass
 class Core:
     """What the saves of one wrapper share; copies of the wrapper share it too.
@@ -50,14 +54,14 @@ class Core:
         messages_key: The messages channel.
         streams: What is remembered of the threads.
         order: Lets one save of a thread plan and store after another.
-        warned_of_delta: Whether the warning about delta channels was given.
+        warned_of_key: Whether it was said that checkpoints have no such channel.
     """
 
     reducer: MessageReducer
     messages_key: str
     streams: Streams = field(default_factory=Streams)
     order: Order = field(default_factory=Order)
-    warned_of_delta: bool = False
+    warned_of_key: bool = False
 
     @property
     def channel(self) -> str:
@@ -90,11 +94,13 @@ class Plan:
         stored: The messages to store; `None` to store the checkpoint as it is.
         turns: Turns for the hooks, oldest first.
         line: The line to remember.
+        used_what_is_known: Whether what other branches handed over need not be looked for again.
     """
 
     stored: list[Any] | None
     turns: list[Turn]
     line: Line | None
+    used_what_is_known: bool = True
 
 
 class Save:
@@ -150,6 +156,7 @@ class Save:
             self.checkpoint["channel_values"], self.metadata, self.core.messages_key
         )
         if self.core.messages_key not in self.new_versions:
+            self._warn_of_key()
             return await self._pass_on()
         await self.port.wait(self.stream)
         if not self.names:
@@ -173,7 +180,7 @@ class Save:
         self.stream.saved(self.checkpoint["id"], plan.line)
         if self.names:
             self._remember(plan.turns)
-            self.stream.fresh = True
+            self.stream.fresh = plan.used_what_is_known
             self._outbox_is_stored(batches)
         return stored, batches
 
@@ -191,13 +198,36 @@ class Save:
         self.stream.saved(self.checkpoint["id"], self.line)
         return stored
 
+    def _warn_of_key(self) -> None:
+        """Say once that the channel may be called otherwise; a subgraph need not have it."""
+        versions = self.checkpoint["channel_versions"]
+        early = (self.metadata or {}).get("step", 0) < STEPS_WITHOUT_MESSAGES
+        if (
+            self.core.warned_of_key
+            or early
+            or self.config["configurable"].get("checkpoint_ns")
+            or self.core.messages_key in versions
+        ):
+            return
+        self.core.warned_of_key = True
+        logger.warning(
+            "nothing is pruned: thread %r has no channel %r after %d steps, but has %s; give "
+            "ReducingSaver the right one as messages_key",
+            self.thread,
+            self.core.messages_key,
+            STEPS_WITHOUT_MESSAGES,
+            ", ".join(sorted(name for name in versions if not name.startswith(("__", "branch:")))),
+        )
+
     async def _put(self, messages: list[Any] | None) -> RunnableConfig:
         checkpoint = self.checkpoint
         if messages is not None:
             checkpoint = checkpoint.copy()
             checkpoint["channel_values"] = {
                 **checkpoint["channel_values"],
-                self.core.messages_key: messages,
+                self.core.messages_key: with_messages(
+                    checkpoint["channel_values"].get(self.core.messages_key), messages
+                ),
             }
         stored = await self.port.put(self.config, checkpoint, self.metadata, self.new_versions)
         if self.has_outbox:
@@ -220,7 +250,9 @@ class Save:
         """Decide what to store; whatever goes wrong, the messages are stored all the same."""
         merged = self._messages()
         if merged is None:
-            return Plan(None, [], None)
+            # Between the snapshots of a delta channel, what has left the window stays known.
+            delta = is_delta(None, self.metadata or {}, self.core.messages_key)
+            return Plan(None, [], self.line if delta else None, used_what_is_known=not known)
         messages = as_sent(merged, self.stream.sent)
         parted = split(messages, self.line)
         handed_over = self.line.handed_over(parted.inside) if self.line is not None else {}
@@ -250,16 +282,19 @@ class Save:
 
     def _messages(self) -> list[Any] | None:
         """Return the messages to reduce, or `None` when there are none to reduce."""
-        value = self.checkpoint["channel_values"].get(self.core.messages_key)
-        if is_delta(value, self.metadata or {}, self.core.messages_key):
-            if not self.core.warned_of_delta:
-                self.core.warned_of_delta = True
-                logger.warning(
-                    "channel %r is a DeltaChannel, which is rebuilt from its writes: its messages "
-                    "are not pruned. Use a plain channel, add_messages say, to have them pruned.",
-                    self.core.messages_key,
+        values = self.checkpoint["channel_values"]
+        value: Any = values.get(self.core.messages_key)
+        if counts_from_the_first(values):
+            self.core.reducer.warn_once(
+                ValueError(
+                    f"deepagents has summarized messages of thread {self.thread!r} and counts them "
+                    "from the first: none is pruned. With a lower max_messages or max_tokens the "
+                    "list stays below what it summarizes"
                 )
+            )
             return None
+        if is_snapshot(value):
+            value = value.value
         if value is None or isinstance(value, list):
             return value
         self.core.reducer.warn_once(
