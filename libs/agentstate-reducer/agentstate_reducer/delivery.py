@@ -87,6 +87,12 @@ class Batch:
             self.taking.update(names)
             return True
 
+    def let_go(self) -> None:
+        """Forget turns that are stored, unless somebody is about to hand them over."""
+        with _claims:
+            if self.at is not None and not self.taking:
+                self.turns = []
+
     def lacks(self, names: Iterable[str]) -> bool:
         """Tell whether one of the named hooks does not have these turns yet."""
         return any(name not in self.done for name in names)

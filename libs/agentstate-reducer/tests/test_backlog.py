@@ -319,3 +319,15 @@ def test_eight_threads_over_one_wrapper_hand_over_each_message_once() -> None:
     for thread in threads:
         thread.join()
     assert max(Counter(hook.handed).values()) == 1
+
+
+def test_what_waits_is_not_kept_in_memory() -> None:
+    inner, hook = InMemorySaver(), Remember(fail=10_000)
+    saver = reducing(inner, hook)
+    for n in range(40):
+        Run(saver).say(*turns(1, start=n))
+        (stream,) = saver._core.streams._streams.values()
+        assert [len(batch.turns) for batch in stream.pending] == [0] * len(stream.pending)
+    hook.fail = 0
+    Run(saver).say(human("up again", "u"))
+    assert hook.handed + texts(stored(inner)) == [*ALL[:80], "up again"]

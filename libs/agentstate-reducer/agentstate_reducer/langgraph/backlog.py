@@ -93,8 +93,12 @@ class Backlog:
         """
         moved = Moved(list(batches), [])
         for batch in _to_move(batches):
-            if await self.fill(batch) and batch.claim(batch.wanted - batch.done):
-                moved.given_up.append(batch)
+            if not batch.claim(batch.wanted - batch.done):
+                continue
+            moved.given_up.append(batch)
+            if not await self.fill(batch):
+                moved.given_up.remove(batch)
+                batch.taking.clear()
         if moved.given_up:
             moved.batches = _joined(batches, moved.given_up, longest)
         return moved

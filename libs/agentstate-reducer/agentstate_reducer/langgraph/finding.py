@@ -32,12 +32,14 @@ class Found:
         handed_over: Digests of turns that were handed over, or wait, and that the messages of the
             checkpoint in question may still hold; how many of each.
         whole: Whether nothing else can be waiting.
+        writer: The id of the checkpoint that wrote the messages; "" for none.
         far: Whether many checkpoints had to be read although none has an outbox.
     """
 
     pending: list[Batch] = field(default_factory=list)
     handed_over: Counter[str] = field(default_factory=Counter)
     whole: bool = True
+    writer: str = ""
     far: bool = False
 
 
@@ -74,7 +76,46 @@ async def find(port: Port, config: RunnableConfig, messages_key: str, channel: s
         pending = []  # this is a copy: they are handed over from the thread they were pruned in
     # A new beginning has nothing of what was.
     known = walk.handed_over() if parent is not None else Counter[str]()
-    return Found(pending, known, walk.whole, not walk.origin and walk.steps > FAR)
+    return Found(pending, known, walk.whole, walk.writer, not walk.origin and walk.steps > FAR)
+
+
+async def handed_over_around(
+    port: Port, config: RunnableConfig, channel: str, since: str
+) -> Counter[str]:
+    """Look for what the graphs around a subgraph handed over since that saved last.
+
+    A subgraph with a memory of its own may still have those messages. What they handed over before
+    stands in its own outbox.
+
+    Args:
+        port: The inner saver.
+        config: The config of the coming save.
+        channel: The outbox's reserved channel.
+        since: The checkpoint of the subgraph that wrote its messages last; "" for none.
+
+    Returns:
+        Digests of turns with ids, how many of each.
+    """
+    conf = config["configurable"]
+    place = conf.get("checkpoint_ns") or ""
+    found: set[str] = set()
+    while since and place:
+        place = place.rpartition("|")[0]
+        around: RunnableConfig = {
+            "configurable": {"thread_id": conf["thread_id"], "checkpoint_ns": place}
+        }
+        async with aclosing(_newest_first(port, around)) as newest:
+            async for stored in newest:
+                if stored is None:
+                    break
+                id_ = stored.checkpoint["id"]
+                outbox = read_outbox(stored.pending_writes, channel, id_)
+                if outbox is not None:
+                    found.update(outbox.known)
+                    found.update(match for key, match in outbox.pruned.items() if key == match)
+                if id_ < since:
+                    break  # ids grow with time
+    return Counter(found)
 
 
 async def _exists(port: Port, config: RunnableConfig, thread: str) -> bool:
@@ -95,6 +136,7 @@ class _Walk:
     def __init__(self, parent: str | None, messages_key: str, channel: str) -> None:
         self.pending: dict[str, Batch] = {}
         self.origin = ""
+        self.writer = ""
         self.whole = False
         self.steps = 0
         self._next = parent
@@ -104,6 +146,7 @@ class _Walk:
         self._elsewhere: dict[str, str] = {}
         self._writer: Outbox | None = None
         self._arrived = False
+        self._past_writer = False
 
     def step(self, stored: CheckpointTuple) -> bool:
         """Take in a checkpoint.
@@ -132,16 +175,22 @@ class _Walk:
         checkpoint = stored.checkpoint
         ours = checkpoint["id"] == self._next
         if ours and self._child is not None and self._differ(checkpoint, self._child):
-            self._arrived = True  # its child wrote the messages
-            return
+            self._past_writer = True
+            self.writer = self.writer or self._child["id"]
         on_line = ours or self._next is None
         # Between the snapshots of a delta channel an outbox says nothing about the window.
         if on_line and outbox is not None and self._key in checkpoint["channel_values"]:
             self._writer = outbox
+            self.writer = self.writer or checkpoint["id"]
             self._arrived = True
             return
         if outbox is not None:
-            self._elsewhere.update(outbox.pruned)
+            for key, match in outbox.pruned.items():
+                # The child of this one wrote the messages. Where it has no outbox, either none of
+                # them was handed over, or the bare saver wrote them. One without an id, whose key
+                # is not its digest, could be taken for a later one that says the same.
+                if not self._past_writer or key == match:
+                    self._elsewhere[key] = match
         if not on_line:
             return
         self._child = checkpoint
@@ -155,8 +204,7 @@ class _Walk:
         elsewhere = [
             match
             for key, match in self._elsewhere.items()
-            # Where the line is broken, older turns were met as well. One without an id, whose key
-            # is not its digest, could be taken for a later one that says the same.
+            # Where the line is broken, older turns were met as well.
             if self._arrived or key == match
         ]
         return Counter(known) + Counter(elsewhere)

@@ -170,6 +170,7 @@ def read_outbox(
         batch = batches[write["batch"]]
         if write["kind"] == "turn" and (batch.id, write["key"]) not in seen:
             seen.add((batch.id, write["key"]))
+            batch.at = at  # whatever an earlier head of this checkpoint says
             batch.turns.append(Turn(write["key"], write["match"], write["message"]))
             if write["pruned"]:
                 pruned[write["key"]] = write["match"]

@@ -24,7 +24,7 @@ from ..reducer import MessageReducer
 from ..shorten import in_order
 from .backlog import Backlog, Moved
 from .delta import counts_from_the_first, is_delta, is_snapshot, with_messages
-from .finding import find
+from .finding import find, handed_over_around
 from .order import Order
 from .outbox import (
     Outbox,
@@ -244,7 +244,8 @@ class Save:
         self.stream.whole = found.whole
         self.stream.outbox = None  # the next one lists what was found
         self.mark_place = found.far
-        return found.handed_over
+        around = await handed_over_around(self.port, self.config, self.core.channel, found.writer)
+        return found.handed_over | around
 
     async def _plan(self, known: Counter[str]) -> Plan:
         """Decide what to store; whatever goes wrong, the messages are stored all the same."""
@@ -263,6 +264,8 @@ class Save:
             if self.line is not None:
                 known = known + self.line.loaded_anew(parted.inside)
             handed_over |= self._recognise(parted.inside, known)
+            if self.names and self.core.streams.has_several(self.thread):
+                handed_over |= self._taken_by_others(parted.inside)
             shortened = await self.core.reducer.shortener.shorten(parted.inside, self.port.call)
             gone = in_order(messages, [*parted.outside, *shortened.pruned])
             left = in_order(messages, [*gone, *shortened.edited])
@@ -316,6 +319,20 @@ class Save:
             if left[match] > 0:
                 left[match] -= 1
                 found[mark(message)] = Held(match, held(message))
+        # For the graphs around and within, which may hand the same messages on.
+        with_ids = [(known.match, None) for m, known in found.items() if isinstance(m, str)]
+        self.core.reducer.remembered.add(place, with_ids)
+        return found
+
+    def _taken_by_others(self, messages: Sequence[Any]) -> dict[Mark, Held]:
+        """Return those messages that this process handed over from a graph around or within."""
+        place = namespace_text(self.namespace)
+        found: dict[Mark, Held] = {}
+        for message in messages:
+            if field_of(message, "id") is not None:
+                match = turn_digest(message, place)
+                if self.core.reducer.remembered.has(place, match):
+                    found[mark(message)] = Held(match, None)
         return found
 
     def _turns(
@@ -400,6 +417,8 @@ class Save:
             )
         finally:
             self.stream.keep(self.names)
+            for batch in self.stream.pending:
+                batch.let_go()
 
     def _here(self) -> RunnableConfig:
         """Return the config of the checkpoint that is saved."""

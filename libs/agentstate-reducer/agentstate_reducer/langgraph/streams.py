@@ -194,6 +194,7 @@ class Streams:
 
     def __init__(self) -> None:
         self._streams: OrderedDict[tuple[str, str], Stream] = OrderedDict()
+        self._namespaces: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def of(self, config: Any) -> Stream:
@@ -205,11 +206,24 @@ class Streams:
         conf = config["configurable"]
         key = (str(conf["thread_id"]), conf.get("checkpoint_ns") or "")
         with self._lock:
+            if key not in self._streams:
+                self._namespaces[key[0]] += 1
             stream = self._streams.setdefault(key, Stream())
             self._streams.move_to_end(key)
             while len(self._streams) > STREAMS_REMEMBERED:
-                self._streams.popitem(last=False)
+                (thread, _), _ = self._streams.popitem(last=False)
+                self._namespaces[thread] -= 1
+                if not self._namespaces[thread]:
+                    del self._namespaces[thread]
             return stream
+
+    def has_several(self, thread: str) -> bool:
+        """Tell whether this process saved to more than one namespace of a thread.
+
+        Args:
+            thread: Its id.
+        """
+        return self._namespaces[thread] > 1
 
     def look_again(self, thread: str) -> None:
         """Note that what is stored of a thread has changed.
