@@ -18,7 +18,7 @@ _NUMBERS_OR_NONE = (
     "max_attempts",
 )
 _BOOLEANS = ("preserve_first", "cascade_tool_messages", "inject_summary", "dedupe_on_prune")
-_FUNCTIONS = ("summarize_fn", "summary_message_factory", "pin", "on_dead_letter")
+_FUNCTIONS = ("summarize_fn", "summary_message_factory", "pin", "on_dead_letter", "namespace")
 _AT_LEAST_ONE = ("max_batch", "max_attempts")
 
 

@@ -98,6 +98,25 @@ class Batch:
         return any(name not in self.done for name in names)
 
 
+@dataclass
+class Counts:
+    """What a reducer did since it was made, in this process.
+
+    Attributes:
+        pruned: Messages that left a window.
+        delivered: Messages that a hook took, each hook counted.
+        failed: Calls of hooks that raised.
+        dead: Messages that were given up after `max_attempts`.
+        left_as_they_are: By cause, how often messages could not be reduced.
+    """
+
+    pruned: int = 0
+    delivered: int = 0
+    failed: int = 0
+    dead: int = 0
+    left_as_they_are: Counter[str] = field(default_factory=Counter)
+
+
 def part(hook: str, turn: Turn) -> str:
     """Return what stands in `Batch.done` for one turn that a hook has, of a batch it has not.
 
@@ -156,6 +175,7 @@ class NoBook:
 async def deliver(
     batches: Sequence[Batch],
     config: ReducerConfig,
+    counts: Counts,
     call: Call,
     book: Book | None = None,
     beside: Book | None = None,
@@ -168,6 +188,7 @@ async def deliver(
     Args:
         batches: Oldest first; their `done` is updated.
         config: Its hooks, and what is done about those that fail.
+        counts: Where it is counted.
         call: How to call them.
         book: Where it is written down. `None`: nowhere.
         beside: A book that threads of a `Background` may write in without waiting for anything.
@@ -180,7 +201,7 @@ async def deliver(
             place = namespace_text(batch.namespace)
             if place in failed or not batch.claim({name}):
                 continue  # a hook that saves to the same thread comes by here
-            handing = _Handing(batch, name, hook, config)
+            handing = _Handing(batch, name, hook, config, counts)
             try:
                 if not await written.fill(batch):
                     batch.done.add(name)
@@ -200,11 +221,14 @@ async def deliver(
 class _Handing:
     """One batch on its way to one hook."""
 
-    def __init__(self, batch: Batch, name: str, hook: RememberFn, config: ReducerConfig) -> None:
+    def __init__(
+        self, batch: Batch, name: str, hook: RememberFn, config: ReducerConfig, counts: Counts
+    ) -> None:
         self.batch = batch
         self.name = name
         self.hook = hook
         self.config = config
+        self.counts = counts
         self.goes_on = False
 
     def messages(self) -> PrunedMessages:
@@ -246,6 +270,7 @@ class _Handing:
 
     async def _failed(self, book: Book) -> bool:
         """Count a failure, and tell whether it was the last one."""
+        self.counts.failed += 1
         longest = self.config.max_attempts
         if longest is None:
             return False
@@ -260,7 +285,10 @@ class _Handing:
                 await call(hook, _messages([turn]), self.batch.namespace)
             except Exception as error:
                 await self._put_aside(turn, error, call)
+                self.counts.dead += 1
+                self.counts.delivered -= 1
             if self.batch.count > 1:
+                self.counts.delivered += 1
                 self.batch.done.add(part(self.name, turn))
                 await book.acknowledge(self.batch, part(self.name, turn))
 
@@ -279,6 +307,7 @@ class _Handing:
         )
 
     async def _took_all(self, book: Book) -> None:
+        self.counts.delivered += len(self.batch.for_hook(self.name))
         self.batch.done.add(self.name)
         await book.acknowledge(self.batch, self.name)
 

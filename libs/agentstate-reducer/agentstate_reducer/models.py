@@ -92,6 +92,8 @@ class ReducerConfig:
         on_dead_letter: With `max_attempts`: called with the exception, the messages and the
             namespace. Sync or async. When it raises, the messages are kept. `None`: the keys of
             the messages are logged.
+        namespace: From the config of a run, and its runtime context if it has one, to the
+            namespace: instead of `namespace_key`.
 
     Raises:
         TypeError: A setting has the wrong type.
@@ -121,6 +123,7 @@ class ReducerConfig:
     max_batch: int = 500
     max_attempts: int | None = None
     on_dead_letter: DeadLetterFn | None = None
+    namespace: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work; take `None` for no hooks and a function for one."""

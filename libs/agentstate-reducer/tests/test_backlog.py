@@ -135,6 +135,25 @@ def test_attempts_are_counted_over_processes() -> None:
     assert not any(set(call) & set(whole) for call in calls[7:])
 
 
+def test_it_is_counted_what_was_pruned_delivered_waits_and_was_given_up() -> None:
+    inner, hook = InMemorySaver(), Remember(fail=1)
+
+    def poisoned(messages: Any, namespace: Any) -> None:
+        if "answer 1" in texts(messages):
+            raise Fault
+
+    saver = reducing(inner, hook, poisoned, max_attempts=2)
+    Run(saver).say(*turns(3))
+    counts = saver.reducer.counts
+    assert (counts.pruned, counts.delivered, counts.failed, counts.dead) == (4, 0, 2, 0)
+    assert saver.waiting == 4
+    Run(saver).say({**human("more"), "id": "more"})
+    assert (counts.pruned, counts.delivered, counts.failed, counts.dead) == (4, 7, 3, 1)
+    assert saver.waiting == 0
+    Run(saver).say(*({"unknown": n} for n in range(6)))
+    assert sum(counts.left_as_they_are.values()) == 1
+
+
 class TestBackground:
     def test_what_a_killed_process_had_accepted_is_handed_over_by_the_next(self) -> None:
         inner, gate, hook = InMemorySaver(), threading.Event(), Remember()

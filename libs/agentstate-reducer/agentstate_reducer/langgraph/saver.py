@@ -18,11 +18,11 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from ..calls import run_now
-from ..models import DEFAULT_NAMESPACE_KEY
 from ..reducer import MessageReducer
 from .capabilities import mirroring
 from .delta import is_delta
 from .keeping import keep_waiting, threads_of
+from .namespaces import memory_namespace
 from .ports import AsyncPort, Port, SyncPort
 from .reading import visible, without_stale_writes
 from .saving import Core, Save
@@ -74,6 +74,11 @@ class ReducingSaver(BaseCheckpointSaver[Any]):
         self.passthrough = _hand_over(inner, reducer, messages_key)
         self._core = Core(reducer, messages_key)
         self.__class__ = mirroring(type(self), type(inner))
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for a hook, in the threads that this process saved lately."""
+        return self._core.streams.waiting()
 
     @property
     def serde(self) -> SerializerProtocol:
@@ -342,26 +347,6 @@ class ReducingSaver(BaseCheckpointSaver[Any]):
     def __repr__(self) -> str:
         mode = "passthrough" if self.passthrough else "reducing"
         return f"ReducingSaver({self.inner!r}, {self.reducer!r}, {self.messages_key!r}, {mode})"
-
-
-def memory_namespace(reducer: Any, config: Any) -> Any:
-    """Return the namespace that a config names for long-term memory.
-
-    Args:
-        reducer: Its `config.namespace_key` is where to look.
-        config: A LangGraph config, or `None`.
-
-    Returns:
-        What `config["configurable"]` has under that key; `("memories", thread_id)` without it, and
-        `None` without a thread.
-    """
-    conf = (config or {}).get("configurable") or {}
-    key = getattr(getattr(reducer, "config", None), "namespace_key", DEFAULT_NAMESPACE_KEY)
-    namespace = conf.get(key)
-    if namespace is not None:
-        return namespace
-    thread = conf.get("thread_id")
-    return None if thread is None else ("memories", thread)
 
 
 def apply_reducer(

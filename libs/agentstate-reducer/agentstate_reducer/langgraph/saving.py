@@ -145,6 +145,7 @@ class Save:
         self.said: dict[str, set[str]] = {}
         self.mark_place = False
         self.has_outbox = False
+        self.pruned = 0
 
     async def run(self) -> RunnableConfig:
         """Store the checkpoint.
@@ -178,6 +179,7 @@ class Save:
             self.moved.undo()
             raise
         self.stream.saved(self.checkpoint["id"], plan.line)
+        self.core.reducer.counts.pruned += self.pruned
         if self.names:
             self._remember(plan.turns)
             self.stream.fresh = plan.used_what_is_known
@@ -274,6 +276,7 @@ class Save:
                 mark(m): Held(matches[id(m)], held(m)) for m in shortened.edited if id(m) in matches
             }
             stored, pruned = shortened.surviving, gone
+            self.pruned = len(shortened.pruned)
         except Exception as error:
             self.core.reducer.warn_once(error)
             pruned = parted.outside
@@ -413,7 +416,12 @@ class Save:
                 for entry in self.stream.unstored.get(batch.id, set()).copy():
                     await book.acknowledge(batch, entry)
             await deliver(
-                batches, self.core.reducer.config, self.port.call, book, Beside(book, self.port)
+                batches,
+                self.core.reducer.config,
+                self.core.reducer.counts,
+                self.port.call,
+                book,
+                Beside(book, self.port),
             )
         finally:
             self.stream.keep(self.names)

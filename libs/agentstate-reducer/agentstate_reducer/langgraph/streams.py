@@ -225,6 +225,17 @@ class Streams:
         """
         return self._namespaces[thread] > 1
 
+    def waiting(self) -> int:
+        """Return how many messages wait for a hook."""
+        with self._lock:
+            streams = list(self._streams.values())
+        return sum(
+            batch.count
+            for stream in streams
+            for batch in list(stream.pending)
+            if batch.wanted - batch.done
+        )
+
     def look_again(self, thread: str) -> None:
         """Note that what is stored of a thread has changed.
 
