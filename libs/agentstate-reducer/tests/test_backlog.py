@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from chats import human, texts, turns
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from threads import Fault, Pruning, Remember, Run, reducing, stored
 
 from agentstate_reducer import Background
+from agentstate_reducer.langgraph import saving
 from agentstate_reducer.langgraph.outbox import channel_name
 
 ALL = texts(turns(400))
@@ -350,3 +352,25 @@ def test_what_waits_is_not_kept_in_memory() -> None:
     hook.fail = 0
     Run(saver).say(human("up again", "u"))
     assert hook.handed + texts(stored(inner)) == [*ALL[:80], "up again"]
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_what_left_is_digested_once_in_a_run(ids: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = Counter[str]()
+    real = saving.turn_digest
+
+    def counted(message: Any, place: str) -> str:
+        count[str(message.content)] += 1
+        return real(message, place)
+
+    monkeypatch.setattr(saving, "turn_digest", counted)
+    hook = Remember()
+    run = Run(reducing(InMemorySaver(), hook))
+    for n in range(40):
+        run.say(HumanMessage(f"text {n}", id=f"m{n}" if ids else None))
+    assert len(hook.handed) >= 36
+    assert {count[text] for text in hook.handed} == {1}
+    if ids:
+        run.messages[0] = HumanMessage("an edit", id="m0")
+        run.say(HumanMessage("more", id="more"))
+        assert "an edit" in hook.handed

@@ -348,7 +348,9 @@ class Save:
         before = Line(self.line.gone if self.line else {}, known=handed_over if dedupe else {})
         turns = []
         for index, message in enumerate(gone):
-            match = matches[id(message)] = turn_digest(message, place)
+            was = before.gone.get(mark(message))
+            match = was.match_of(message) if was is not None else None
+            match = matches[id(message)] = match or turn_digest(message, place)
             has_id = field_of(message, "id") is not None
             seen = before.has_handed_over(message, match)
             if dedupe:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -36,10 +37,21 @@ class Held(NamedTuple):
     Attributes:
         match: Its digest, or nothing when there are no hooks.
         message: The message itself if it has no id, so that its identity stays its own.
+        seen: Says whether it is still the object that was digested, where that can be told.
     """
 
     match: str
     message: Any
+    seen: weakref.ref[Any] | None = None
+
+    def match_of(self, message: Any) -> str | None:
+        """Return the digest of a message if it is this one and no other object.
+
+        Args:
+            message: A message with the same mark.
+        """
+        same = message is self.message or (self.seen is not None and self.seen() is message)
+        return self.match or None if same else None
 
 
 @dataclass
@@ -344,7 +356,7 @@ def next_line(
     in_list = {mark(m) for m in messages}
     return Line(
         gone={
-            mark(m): Held(matches[id(m)], held(m))
+            mark(m): Held(matches[id(m)], held(m), reference(m))
             if id(m) in matches
             else were_gone.get(mark(m), Held("", held(m)))
             for m in gone
@@ -363,6 +375,18 @@ def held(message: Any) -> Any:
         message: A message of any shape.
     """
     return message if field_of(message, "id") is None else None
+
+
+def reference(message: Any) -> weakref.ref[Any] | None:
+    """Return a weak reference to a message, if its type allows one.
+
+    Args:
+        message: A message of any shape.
+    """
+    try:
+        return weakref.ref(message)
+    except TypeError:  # a dict
+        return None
 
 
 def _is_instruction(message: Any) -> bool:
