@@ -128,7 +128,7 @@ def part(hook: str, turn: Turn) -> str:
 
 
 def batches_of(
-    turns: Sequence[Turn], namespace: Any, wanted: Iterable[str], longest: int
+    turns: Sequence[Turn], namespace: Any, wanted: Iterable[str], longest: int, where: str = ""
 ) -> list[Batch]:
     """Return turns in batches, with ids that are the same for the same turns.
 
@@ -137,10 +137,11 @@ def batches_of(
         namespace: Where they go.
         wanted: Names of the hooks.
         longest: How many turns a batch has at the most.
+        where: Tells batches of the same turns apart that were pruned more than once.
     """
     parts = [turns[i : i + longest] for i in range(0, len(turns), longest)]
     return [
-        Batch(digest(*(turn.key for turn in part)), namespace, list(part), set(wanted))
+        Batch(digest(where, *(turn.key for turn in part)), namespace, list(part), set(wanted))
         for part in parts
     ]
 

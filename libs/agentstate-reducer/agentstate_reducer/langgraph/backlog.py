@@ -84,16 +84,19 @@ class Backlog:
             }
         }
 
-    async def brought_together(self, batches: Sequence[Batch], longest: int) -> Moved:
+    async def brought_together(
+        self, batches: Sequence[Batch], names: set[str], longest: int
+    ) -> Moved:
         """Return batches to store instead, fewer and in fewer places.
 
         Args:
             batches: What waits, oldest first.
+            names: Names of the hooks there are.
             longest: How many turns a batch has at the most.
         """
         moved = Moved(list(batches), [])
         for batch in _to_move(batches):
-            if not batch.claim(batch.wanted - batch.done):
+            if not batch.claim((batch.wanted | names) - batch.done):
                 continue
             moved.given_up.append(batch)
             if not await self.fill(batch):
@@ -155,7 +158,7 @@ def _joined(batches: Sequence[Batch], moving: Sequence[Batch], longest: int) -> 
             joined.append(first)
             continue
         turns = [turn for batch in group for turn in batch.turns]
-        for made in batches_of(turns, first.namespace, first.wanted, longest):
+        for made in batches_of(turns, first.namespace, first.wanted, longest, first.id):
             made.done = set(first.done)
             made.attempts = dict(first.attempts)
             joined.append(made)

@@ -184,6 +184,7 @@ class Save:
             self._remember(plan.turns)
             self.stream.fresh = plan.used_what_is_known
             self._outbox_is_stored(batches)
+            self.stream.keep(self.names, batches)
         return stored, batches
 
     async def _pass_on(self) -> RunnableConfig:
@@ -242,7 +243,7 @@ class Save:
             return Counter()
         found = await find(self.port, self.config, self.core.messages_key, self.core.channel)
         self.stream.found_waiting(found.pending)
-        self.stream.pending = [b for b in self.stream.pending if b.lacks(self.names)]
+        self.stream.keep(self.names)
         self.stream.whole = found.whole
         self.stream.outbox = None  # the next one lists what was found
         self.mark_place = found.far
@@ -370,8 +371,10 @@ class Save:
         """Store what waits beside the checkpoint, before it."""
         stream, longest = self.stream, self.core.reducer.config.max_batch
         waiting = [batch for batch in stream.pending if batch.lacks(self.names)]
-        self.moved = await self.backlog.brought_together(waiting, longest)
-        batches = self.moved.batches + batches_of(turns, self.namespace, self.names, longest)
+        self.moved = await self.backlog.brought_together(waiting, self.names, longest)
+        batches = self.moved.batches + batches_of(
+            turns, self.namespace, self.names, longest, self.checkpoint["id"]
+        )
         known = [k.match for k in line.known.values()] if line else []
         news = turns or known or stream.unstored or self.moved.given_up or self.mark_place
         if news or (waiting and stream.outbox is None):
@@ -400,8 +403,8 @@ class Save:
         """Remember where the turns are now, and that the outbox says what hooks have."""
         if not self.has_outbox:
             return
-        gone = {id(batch) for batch in self.moved.given_up}
-        self.stream.pending = [b for b in self.stream.pending if id(b) not in gone]
+        for batch in self.moved.given_up:
+            batch.done |= batch.wanted | self.names  # others hand its turns over
         self.stream.unstored.clear()
         for batch in batches:
             batch.at = batch.at or self.checkpoint["id"]
@@ -412,7 +415,6 @@ class Save:
     async def _deliver(self, batches: list[Batch]) -> None:
         """Call the hooks and acknowledge what they took."""
         book = Ledger(self)
-        self.stream.keep(self.names, batches)
         try:
             for batch in batches:
                 for entry in self.stream.unstored.get(batch.id, set()).copy():

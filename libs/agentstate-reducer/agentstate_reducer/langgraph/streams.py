@@ -26,6 +26,7 @@ from ..summary import SUMMARY_ID_PREFIX
 
 STREAMS_REMEMBERED = 4096
 LINES_REMEMBERED = 8
+BATCHES_REMEMBERED = 256
 
 Mark = str | int
 """What tells a message apart within a run: its id, or its identity when it has none."""
@@ -121,6 +122,8 @@ class Stream:
         unstored: By batch id, the hooks that have it although no acknowledgement could be stored.
         lines: By checkpoint id, the newest last.
         work: The handing over that began last in async code.
+        finished: By batch id, the hooks that have the batches that wait no more, the newest last.
+        lock: Held while what waits is changed.
         sent: The ids of the messages that the client sent for the run, in its order.
     """
 
@@ -134,6 +137,8 @@ class Stream:
     lines: OrderedDict[str, Line] = field(default_factory=OrderedDict)
     work: asyncio.Future[None] | None = None
     sent: list[str] = field(default_factory=list)
+    finished: OrderedDict[str, set[str]] = field(default_factory=OrderedDict)
+    lock: Any = field(default_factory=threading.Lock)
 
     def line(self, checkpoint_id: str | None) -> Line | None:
         """Return the line of a checkpoint, if it is remembered."""
@@ -185,10 +190,18 @@ class Stream:
         Args:
             batches: Batches that a hook lacks, oldest first, as far as could be stored.
         """
-        taken = {batch.id: batch for batch in self.pending if batch.taking}
-        for batch in batches:
-            batch.done |= self.unstored.get(batch.id, set())
-        self.pending = [taken.get(batch.id, batch) for batch in batches]
+        with self.lock:
+            here = {batch.id: batch for batch in self.pending}
+            pending = []
+            for found in batches:
+                batch = here.get(found.id, found)  # somebody may be handing it over
+                batch.at = found.at
+                batch.done |= found.done | self.unstored.get(batch.id, set())
+                batch.done |= self.finished.get(batch.id, set())
+                for name, count in found.attempts.items():
+                    batch.attempts[name] = max(count, batch.attempts.get(name, 0))
+                pending.append(batch)
+            self.pending = pending
 
     def keep(self, names: Iterable[str], batches: Sequence[Batch] = ()) -> None:
         """Keep what waits; a hook may have saved to the same thread, and added to it.
@@ -197,8 +210,14 @@ class Stream:
             names: Names of the hooks.
             batches: What waits now too.
         """
-        kept = {batch.id: batch for batch in (*self.pending, *batches)}
-        self.pending = [batch for batch in kept.values() if batch.lacks(names)]
+        with self.lock:
+            kept = {batch.id: batch for batch in (*self.pending, *batches)}
+            self.pending = [batch for batch in kept.values() if batch.lacks(names)]
+            for batch in kept.values():
+                if not batch.lacks(names):  # a save beside this one may have read it before
+                    self.finished[batch.id] = set(batch.done)
+            while len(self.finished) > BATCHES_REMEMBERED:
+                self.finished.popitem(last=False)
 
 
 class Streams:
