@@ -10,6 +10,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
 from ..delivery import Batch, Turn
+from ..keys import namespace_text, turn_digest
+from ..messages import UnknownMessageShape
+from .delta import is_snapshot
 from .outbox import Outbox, read_outbox, write_acknowledgement, write_outbox
 from .ports import Port
 
@@ -21,10 +24,27 @@ class _Namespace:
     Attributes:
         newest: The newest checkpoint that stays.
         outboxes: By checkpoint, the outboxes that count.
+        window: The messages of the newest checkpoint.
     """
 
     newest: str = ""
     outboxes: dict[str, Outbox] = field(default_factory=dict)
+    window: list[Any] = field(default_factory=list)
+
+    def known(self, taken: dict[str, Any]) -> list[str]:
+        """Return the digests of what the newest checkpoint has although it was handed over.
+
+        Args:
+            taken: By digest, the memory namespaces of what was pruned in the thread.
+        """
+        places = {namespace_text(namespace) for namespace in taken.values()}
+        try:
+            digests = [turn_digest(message, place) for place in places for message in self.window]
+        except UnknownMessageShape:
+            digests = []
+        newest = max(self.outboxes, default="")
+        before = self.outboxes[newest].known if newest else []
+        return list(dict.fromkeys([*before, *(match for match in digests if match in taken)]))
 
     def waiting(self) -> dict[str, Batch]:
         """Return by id the batches that a hook lacks, oldest first."""
@@ -67,10 +87,9 @@ async def keep_waiting(
             batch.at = None
             batches.append(batch)
             moved.append((name, batch))
-    if not moved:
+    known = target.known(survey.taken)
+    if not moved and not known:
         return
-    newest = max(target.outboxes, default="")
-    known = target.outboxes[newest].known if newest else []
     writes, task = write_outbox(channel, Outbox(batches, known, thread))
     await port.put_writes(_config(thread, main, target.newest), writes, task)
     for name, batch in moved:
@@ -108,10 +127,12 @@ class _Survey:
 
     def __init__(self, channel: str, runs: Collection[str] | None) -> None:
         self._channel = channel
+        self._key = channel.partition(":")[2]
         self._runs = set(runs or ())
         self.namespaces: dict[str, _Namespace] = {}
         self.turns: dict[tuple[str, str, str], list[Turn]] = {}
         self.staying: set[str] = set()
+        self.taken: dict[str, Any] = {}
 
     def visit(self, stored: CheckpointTuple) -> None:
         """Take in a checkpoint.
@@ -125,13 +146,18 @@ class _Survey:
         stays = (stored.metadata or {}).get("run_id") not in self._runs
         outbox = read_outbox(stored.pending_writes, self._channel, id_)
         if stays:
-            place.newest = max(place.newest, id_)
+            if id_ > place.newest:
+                messages: Any = stored.checkpoint["channel_values"].get(self._key)
+                messages = messages.value if is_snapshot(messages) else messages
+                place.newest, place.window = id_, messages if isinstance(messages, list) else []
             self.staying.add(id_)
         if outbox is None or outbox.waiting_for:
             return
         for batch in outbox.batches:
             if batch.at == id_:
                 self.turns[name, id_, batch.id] = batch.turns
+                with_ids = [turn.match for turn in batch.turns if turn.key == turn.match]
+                self.taken.update(dict.fromkeys(with_ids, batch.namespace))
         if stays:
             place.outboxes[id_] = outbox
 
