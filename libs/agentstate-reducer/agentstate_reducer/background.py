@@ -33,14 +33,15 @@ LONGEST_PAUSE = 5.0
 class _Job(NamedTuple):
     messages: PrunedMessages
     namespace: Any
+    done: Callable[[BaseException | None], None] | None
 
 
 class Background:
     """Runs a hook on threads of its own, so that the caller does not wait for it.
 
     Calls for one namespace run one after another, in their order; calls for different namespaces
-    run side by side. What was accepted is run before the interpreter ends. It is held in memory: a
-    process that is killed loses what it had not run yet.
+    run side by side. What was accepted is run before the interpreter ends. A `ReducingSaver` keeps
+    it stored until then; elsewhere a process that is killed loses what it had not run yet.
 
     Args:
         fn: The hook, sync or async.
@@ -114,7 +115,29 @@ class Background:
         Raises:
             BackgroundFull: Too many calls are pending and `on_full` is `"raise"`.
         """
-        job = _Job(PrunedMessages(pruned, getattr(pruned, "keys", ())), namespace)
+        self._accept(_Job(PrunedMessages(pruned, getattr(pruned, "keys", ())), namespace, None))
+
+    def submit(
+        self,
+        pruned: Sequence[Any],
+        namespace: Any,
+        done: Callable[[BaseException | None], None],
+    ) -> None:
+        """Accept a call, and say when it is finished.
+
+        Args:
+            pruned: The messages. They are copied into a list of the hook's own.
+            namespace: Passed to the hook.
+            done: Called on the thread that ran the hook, with what it finally failed on, or `None`,
+                before the next call of its namespace begins.
+
+        Raises:
+            BackgroundFull: Too many calls are pending and `on_full` is `"raise"`.
+        """
+        self._accept(_Job(PrunedMessages(pruned, getattr(pruned, "keys", ())), namespace, done))
+
+    def _accept(self, job: _Job) -> None:
+        namespace = job.namespace
         lane = namespace_text(namespace)
         with self._changed:
             if not self._closed and self._has_room():
@@ -197,16 +220,26 @@ class Background:
                 result = self.__wrapped__(handed, job.namespace)
                 if inspect.isawaitable(result):
                     run_to_completion(result)
-                return
             except Exception as error:
                 if attempt == self.retries:
                     self._give_up(error, job)
                     return
+            else:
+                if job.done is not None:
+                    job.done(None)
+                return
             time.sleep(min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE))
 
     def _give_up(self, error: BaseException, job: _Job) -> None:
         with self._changed:
             self._failed += 1
+        try:
+            self._report(error, job)
+        finally:
+            if job.done is not None:
+                job.done(error)
+
+    def _report(self, error: BaseException, job: _Job) -> None:
         if self.on_error is not None:
             try:
                 self.on_error(error, list(job.messages), job.namespace)

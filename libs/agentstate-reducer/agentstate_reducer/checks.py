@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .models import ReducerConfig
 
-_NUMBERS = ("min_messages", "summary_retries", "dedupe_window")
+_NUMBERS = ("min_messages", "summary_retries", "dedupe_window", "max_batch")
 _NUMBERS_OR_NONE = (
     "max_messages",
     "max_tokens",
     "target_tokens",
     "keep_results",
     "max_summary_tokens",
+    "max_attempts",
 )
 _BOOLEANS = ("preserve_first", "cascade_tool_messages", "inject_summary", "dedupe_on_prune")
-_FUNCTIONS = ("summarize_fn", "summary_message_factory", "pin")
+_FUNCTIONS = ("summarize_fn", "summary_message_factory", "pin", "on_dead_letter", "namespace")
+_AT_LEAST_ONE = ("max_batch", "max_attempts")
 
 
 def check_types(config: ReducerConfig) -> None:
@@ -38,6 +40,9 @@ def check_types(config: ReducerConfig) -> None:
             raise _wrong(name, value, "a whole number")
         if value < 0:
             raise ValueError(f"{name} must not be negative, got {value}")
+    for name in _AT_LEAST_ONE:
+        if getattr(config, name) == 0:
+            raise ValueError(f"{name} must be at least 1, got 0")
     for name in _BOOLEANS:
         if not isinstance(getattr(config, name), bool):
             raise _wrong(name, getattr(config, name), "True or False")
@@ -84,6 +89,8 @@ def check_sense(config: ReducerConfig) -> None:
     for name in ("target_tokens", "keep_results"):
         if getattr(config, name) is not None and config.max_tokens is None:
             raise ValueError(f"{name} does nothing without max_tokens")
+    if config.on_dead_letter is not None and config.max_attempts is None:
+        raise ValueError("on_dead_letter does nothing without max_attempts")
     no_limit = config.max_messages is None and config.max_tokens is None
     if no_limit and config.chose_low_mark and config.min_messages:
         raise ValueError(

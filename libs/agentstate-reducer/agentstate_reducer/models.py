@@ -9,9 +9,6 @@ from typing import Any
 
 from .checks import check_sense, check_types
 
-RememberFn = Callable[[list[Any], Any], Any]
-"""A hook: called with the pruned messages, oldest first, and the namespace. Sync or async."""
-
 DEFAULT_NAMESPACE_KEY = "memory_namespace"
 
 
@@ -26,6 +23,13 @@ class PrunedMessages(list[Any]):
     def __init__(self, messages: Sequence[Any] = (), keys: Sequence[str] = ()) -> None:
         super().__init__(messages)
         self.keys: tuple[str, ...] = tuple(keys)
+
+
+RememberFn = Callable[[PrunedMessages, Any], Any]
+"""A hook: called with the pruned messages, oldest first, and the namespace. Sync or async."""
+
+DeadLetterFn = Callable[[BaseException, PrunedMessages, Any], Any]
+"""Called with the exception, the messages and the namespace. Sync or async."""
 
 
 class _Default(int):
@@ -81,6 +85,15 @@ class ReducerConfig:
             before.
         dedupe_window: How many turns of a namespace to remember as handed over; never fewer than
             the list at hand has.
+        max_batch: How many messages a hook gets in one call at the most.
+        max_attempts: How many saves try to hand messages to a hook that fails on them. After that
+            it gets them one by one, and those it fails on again are given to `on_dead_letter`, so
+            that they hold up nothing behind them. `None`: they are tried for ever.
+        on_dead_letter: With `max_attempts`: called with the exception, the messages and the
+            namespace. Sync or async. When it raises, the messages are kept. `None`: the keys of
+            the messages are logged.
+        namespace: From the config of a run, and its runtime context if it has one, to the
+            namespace: instead of `namespace_key`.
 
     Raises:
         TypeError: A setting has the wrong type.
@@ -107,6 +120,10 @@ class ReducerConfig:
     summarize: Any = None
     summary_retries: int = 1
     max_summary_tokens: int | None = None
+    max_batch: int = 500
+    max_attempts: int | None = None
+    on_dead_letter: DeadLetterFn | None = None
+    namespace: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work; take `None` for no hooks and a function for one."""

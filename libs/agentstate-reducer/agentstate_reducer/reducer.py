@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .calls import Call, call_here, run_now
-from .delivery import Batch, Remembered, Turn, deliver, named
+from .delivery import Batch, Counts, Remembered, Turn, batches_of, deliver, named
 from .keys import digest, namespace_text, turn_digest
 from .merging import as_update, merge
 from .messages import UnknownMessageShape, as_list, field
@@ -62,6 +62,7 @@ class MessageReducer:
         self._lock = threading.Lock()
         self._backlog: list[Batch] = []
         self._warned: set[str] = set()
+        self.counts = Counts()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy in another process needs: the settings, which must be picklable.
@@ -138,6 +139,8 @@ class MessageReducer:
             error: Why.
         """
         cause = f"{type(error).__name__}: {error}"[:200]
+        if cause in self.counts.left_as_they_are or len(self._warned) < CAUSES_REMEMBERED:
+            self.counts.left_as_they_are[cause] += 1
         if cause not in self._warned and len(self._warned) < CAUSES_REMEMBERED:
             self._warned.add(cause)
             logger.warning("messages are left as they are, now and in like cases: %s", error)
@@ -148,6 +151,7 @@ class MessageReducer:
         except UnknownMessageShape as error:
             self.warn_once(error)
             shortened = Shortened(messages, [])
+        self.counts.pruned += len(shortened.pruned)
         if self.config.on_prune:
             left = in_order(messages, [*shortened.pruned, *shortened.edited])
             await self._hand_over(left, namespace, len(messages), call)
@@ -160,12 +164,11 @@ class MessageReducer:
             batches, self._backlog = self._backlog, []
             turns = self.new_turns(pruned, namespace)
             self.remember(turns, namespace, length)
-        if turns:
-            batches.append(Batch(digest(*(turn.key for turn in turns)), namespace, turns))
+        names = [name for name, _ in named(self.config.on_prune)]
+        batches += batches_of(turns, namespace, names, self.config.max_batch)
         try:
-            await deliver(batches, self.config.on_prune, call)
+            await deliver(batches, self.config, self.counts, call)
         finally:
-            names = [name for name, _ in named(self.config.on_prune)]
             with self._lock:
                 self._backlog[:0] = [batch for batch in batches if batch.lacks(names)]
 

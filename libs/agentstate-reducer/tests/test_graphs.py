@@ -287,28 +287,110 @@ def test_a_subgraph_with_the_same_messages_hands_nothing_over_twice() -> None:
     )
 
 
-def test_a_delta_channel_is_left_alone_with_one_warning(
+def fold(state: list[Any], writes: Any) -> list[Any]:
+    for write in writes:
+        # It is typed to return one message or many; of a list it makes a list.
+        state = add_messages(state, write)  # type: ignore[assignment]
+    return state
+
+
+class Deltas(TypedDict):
+    messages: Annotated[list[Any], DeltaChannel(fold, snapshot_frequency=3)]
+    _summarization_event: Any
+
+
+def graph_of_deltas(saver: Any, *nodes: Any) -> Any:
+    builder = StateGraph(Deltas)
+    before = START
+    for number, node in enumerate(nodes):
+        builder.add_node(str(number), node)
+        builder.add_edge(before, str(number))
+        before = str(number)
+    return builder.compile(checkpointer=saver)
+
+
+def answer(state: Any) -> Any:
+    return {"messages": [AIMessage(f"re: {last(state)}")]}
+
+
+@pytest.mark.parametrize("new_process", [False, True])
+@pytest.mark.parametrize("steps", [1, 7])
+def test_a_delta_channel_is_reduced_in_its_snapshots(new_process: bool, steps: int) -> None:
+    hook, inner = Remember(), InMemorySaver()
+    saver = reducing(inner, hook)
+    loaded = []
+    for number in range(30):
+        saver = reducing(inner, hook) if new_process else saver
+        graph = graph_of_deltas(saver, *[answer] * steps)
+        ask(graph, f"question {number}")
+        loaded.append(texts(graph.get_state(CONFIG).values["messages"]))
+    said = []
+    for number in range(30):
+        said.append(f"question {number}")
+        for _ in range(steps):
+            said.append(f"re: {said[-1]}")
+    assert sorted(hook.handed + loaded[-1]) == sorted(said)
+    assert max(map(len, loaded)) <= 4 + 3 * 2 + steps
+
+
+def test_a_hook_that_fails_gets_what_left_a_delta_channel_later() -> None:
+    hook, inner = Remember(fail=3), InMemorySaver()
+    for number in range(12):
+        graph = graph_of_deltas(reducing(inner, hook), answer)
+        ask(graph, f"question {number}")
+    kept = texts(graph.get_state(CONFIG).values["messages"])
+    assert hook.handed + kept == expected(*(f"question {number}" for number in range(12)))
+
+
+def test_a_message_that_was_pruned_from_a_snapshot_can_be_removed_by_the_run() -> None:
+    def remove_first(state: Any) -> Any:
+        return {"messages": [RemoveMessage(id=state["messages"][0].id)]}
+
+    inner = InMemorySaver()
+    for number in range(10):
+        graph = graph_of_deltas(reducing(inner), *[answer] * 5, remove_first)
+        ask(graph, f"question {number}")
+    assert texts(graph.get_state(CONFIG).values["messages"])[-1].endswith("question 9")
+
+
+def test_a_fork_of_a_delta_channel_hands_nothing_over_again() -> None:
+    # With ids: a write without them gets others at each replay.
+    def say(graph: Any, config: Any, *said: str) -> None:
+        for text in said:
+            graph.invoke({"messages": [HumanMessage(text, id=text)]}, config)
+
+    def node(state: Any) -> Any:
+        text = f"re: {last(state)}"
+        return {"messages": [AIMessage(text, id=text)]}
+
+    for at in range(2, 8):
+        hook, inner = Remember(), InMemorySaver()
+        graph = graph_of_deltas(reducing(inner, hook), node)
+        say(graph, CONFIG, *(f"question {number}" for number in range(at)))
+        place = graph.get_state(CONFIG).config["configurable"]
+        fork = {"configurable": {**CONFIG["configurable"], **place}}
+        say(graph, CONFIG, *(f"question {number}" for number in range(at, at + 5)))
+        graph = graph_of_deltas(reducing(inner, hook), node)
+        say(graph, fork, "other")
+        say(graph, CONFIG, *(f"other {number}" for number in range(6)))
+        assert len(hook.handed) == len(set(hook.handed))
+        kept = texts(graph.get_state(CONFIG).values["messages"])
+        assert set(expected("other", *(f"other {n}" for n in range(6)))) <= {*kept, *hook.handed}
+
+
+def test_a_thread_that_deepagents_summarized_is_left_alone_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fold(state: list[Any], writes: Any) -> list[Any]:
-        for write in writes:
-            # It is typed to return one message or many; of a list it makes a list.
-            state = add_messages(state, write)  # type: ignore[assignment]
-        return state
-
-    class State(TypedDict):
-        messages: Annotated[list[Any], DeltaChannel(fold, snapshot_frequency=3)]
+    def summarize(state: Any) -> Any:
+        return {"_summarization_event": {"cutoff_index": 1, "summary_message": None}}
 
     hook, inner = Remember(), InMemorySaver()
-    builder = StateGraph(State)
-    builder.add_node("answer", lambda s: {"messages": [AIMessage(f"re: {last(s)}")]})
-    builder.add_edge(START, "answer")
-    graph = builder.compile(checkpointer=reducing(inner, hook))
+    graph = graph_of_deltas(reducing(inner, hook), summarize, answer)
     with caplog.at_level(logging.WARNING):
         ask(graph, *NUMBERS)
     assert texts(graph.get_state(CONFIG).values["messages"]) == expected(*NUMBERS)
     assert hook.handed == []
-    assert len([r for r in caplog.records if "DeltaChannel" in r.message]) == 1
+    assert len([r for r in caplog.records if "deepagents has summarized" in r.message]) == 1
 
 
 @pytest.mark.parametrize("value", ["text", {"a": 1}, [1, 2, 3, 4, 5, 6]])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chats import human, texts, turns
 from langgraph.checkpoint.memory import InMemorySaver
-from threads import Fault, Faulty, Remember, Run, reducing, stored
+from threads import Fault, Faulty, Pruning, Remember, Run, reducing, stored
 
 ALL = texts(turns(40))
 
@@ -294,16 +294,15 @@ def test_streams_are_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("new_process", [False, True])
 def test_what_waits_survives_the_pruning_of_older_checkpoints(new_process: bool) -> None:
-    inner, hook = InMemorySaver(), Remember(fail=1)
+    inner, hook = Pruning(), Remember(fail=1)
     saver = reducing(inner, hook)
     run = Run(saver)
     run.say(*turns(3))
     if new_process:
         run = Run(reducing(inner, hook))
-    newest = run.work()
-    for key in [k for k in inner.storage["t"][""] if k != newest]:
-        del inner.storage["t"][""][key]
-        inner.writes.pop(("t", "", key), None)
+    run.work()
+    run.saver.prune(["t"])
+    assert len(inner.storage["t"][""]) == 1
     Run(reducing(inner, hook)).say(human("more", "m"))
     assert hook.handed == ALL[:4]
 

@@ -8,9 +8,8 @@ import pytest
 from chats import ai, human
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from threads import Fault, Faulty, Run, reducing, stored
+from threads import Fault, Faulty, Pruning, Run, reducing, stored
 
 STEP = st.one_of(
     st.tuples(st.just("say"), st.integers(1, 4)),
@@ -20,6 +19,8 @@ STEP = st.one_of(
     st.tuples(st.just("fork in a new process"), st.integers(0, 30)),
     st.tuples(st.just("edit"), st.integers(0, 30)),
     st.tuples(st.just("let hooks fail"), st.integers(1, 2)),
+    st.tuples(st.just("save without the wrapper"), st.integers(1, 2)),
+    st.tuples(st.just("prune"), st.booleans()),
 )
 
 
@@ -29,6 +30,7 @@ class History:
     def __init__(self, inner: Any) -> None:
         self.inner = inner
         self.failures = 0
+        self.saved_without_the_wrapper = False
         self.handed: list[tuple[str, str]] = []
         self.said: dict[str | None, set[str]] = {None: set()}
         self.saver = self.new_process()
@@ -65,6 +67,17 @@ class History:
             self.note(self.run.parent, self.run.say(edited), set())
         elif kind == "let hooks fail":
             self.failures = number
+        elif kind == "save without the wrapper":
+            self.saved_without_the_wrapper = True
+            self.run = Run(self.inner)
+            self.say(number)
+            self.run = Run(self.saver)
+        elif kind == "prune" and isinstance(self.inner, Pruning):
+            self.saver = self.new_process() if number else self.saver
+            self.saver.prune(["t"])
+            newest = max(self.inner.storage["t"][""], default=None)
+            self.said = {None: set(), **({newest: self.said[newest]} if newest else {})}
+            self.run = Run(self.saver)
 
     def say(self, number: int) -> None:
         new = []
@@ -92,7 +105,7 @@ def check(history: History) -> None:
         if checkpoint is not None:
             kept = {m["id"] for m in stored(history.inner, checkpoint_id=checkpoint)}
             assert said <= kept | handed, "lost"
-            assert len(kept) <= 5
+            assert len(kept) <= 5 or history.saved_without_the_wrapper
 
 
 @pytest.mark.parametrize("updated_channels", ["right", "none", "too much"])
@@ -102,7 +115,7 @@ def test_nothing_is_lost_and_nothing_is_handed_over_twice(
     monkeypatch: pytest.MonkeyPatch, updated_channels: str, steps: list[Any]
 ) -> None:
     monkeypatch.setattr(Run, "updated_channels", updated_channels)
-    history = History(InMemorySaver())
+    history = History(Pruning())
     for step in steps:
         history.apply(step)
     history.finish()

@@ -5,14 +5,20 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from chats import ai, human, result, system, turns
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 
 import agentstate_reducer
 from agentstate_reducer import MessageReducer, ReducerConfig
+from agentstate_reducer.langgraph import ReducingSaver
 from agentstate_reducer.messages import read
 
 
@@ -194,3 +200,54 @@ def test_langchain_results_are_shortened_in_a_copy() -> None:
     assert isinstance(kept[2], ToolMessage)
     assert (read(kept[2]).answers, len(chat[2].content)) == (("c",), 1000)
     assert len(kept[2].content) < 300
+
+
+TYPED = """
+from typing import Any
+from agentstate_reducer import Background, MessageReducer, PrunedMessages, ReducerConfig
+
+def one(messages: PrunedMessages, namespace: tuple[str, str]) -> None:
+    for key, message in zip(messages.keys, messages):
+        print(key, message, namespace)
+
+async def two(messages: list[Any], namespace: Any) -> None: ...
+
+def dead(error: BaseException, messages: PrunedMessages, namespace: Any) -> None: ...
+
+MessageReducer(config=ReducerConfig(
+    on_prune=[one, two, Background(one)], max_attempts=3, on_dead_letter=dead
+))
+"""
+
+
+def test_hooks_with_types_pass_a_type_checker(tmp_path: Path) -> None:
+    file = tmp_path / "typed.py"
+    file.write_text(TYPED)
+    example = Path(__file__).parents[1] / "examples" / "long_term_memory.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", str(file), str(example)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("key", ["messages", "dialogue"])
+def test_a_messages_key_that_no_checkpoint_has_is_told(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    saver = ReducingSaver(InMemorySaver(), MessageReducer(0, 4), messages_key=key)
+    graph = StateGraph(MessagesState)
+    graph.add_node("answer", lambda state: {"messages": [AIMessage("yes")]})
+    graph.add_edge(START, "answer")
+    compiled = graph.compile(checkpointer=saver)
+    for _ in range(3):
+        compiled.invoke({"messages": [("user", "hi")]}, {"configurable": {"thread_id": "t"}})
+    told = [r.getMessage() for r in caplog.records if "messages_key" in r.getMessage()]
+    if key == "messages":
+        assert told == []
+    else:
+        (text,) = told
+        assert "no channel 'dialogue'" in text
+        assert "but has messages;" in text

@@ -62,6 +62,33 @@ class Faulty(InMemorySaver):
         return iter(found)
 
 
+class Pruning(InMemorySaver):
+    """Can delete all but the newest checkpoint of each namespace, and the checkpoints of runs."""
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        for thread in thread_ids:
+            for namespace, kept in self.storage[thread].items():
+                self._delete(thread, namespace, set(kept) - {max(kept, default="")})
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        for found in list(self.list(None)):
+            conf = found.config["configurable"]
+            if found.metadata.get("run_id") in run_ids:
+                place = conf["thread_id"], conf["checkpoint_ns"]
+                self._delete(*place, {conf["checkpoint_id"]})
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        self.prune(thread_ids, strategy=strategy)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        self.delete_for_runs(run_ids)
+
+    def _delete(self, thread: str, namespace: str, ids: set[str]) -> None:
+        for id_ in ids:
+            del self.storage[thread][namespace][id_]
+            self.writes.pop((thread, namespace, id_), None)
+
+
 class Remember:
     """A hook that remembers what it was handed."""
 

@@ -8,6 +8,8 @@ except ImportError as error:
         'pip install "agentstate-reducer[langgraph]"'
     ) from error
 
-from .saver import ReducingSaver, apply_reducer, memory_namespace
+from .memory import recall, remember_in
+from .namespaces import memory_namespace
+from .saver import ReducingSaver, apply_reducer
 
-__all__ = ["ReducingSaver", "apply_reducer", "memory_namespace"]
+__all__ = ["ReducingSaver", "apply_reducer", "memory_namespace", "recall", "remember_in"]

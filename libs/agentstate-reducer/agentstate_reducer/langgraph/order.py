@@ -31,7 +31,7 @@ class Order:
         )
 
     @asynccontextmanager
-    async def sync_turn(self, thread: str) -> AsyncGenerator[None, None]:
+    async def hold_sync(self, thread: str) -> AsyncGenerator[None, None]:
         """Hold a thread in sync code; a nested save of the same thread comes through.
 
         Args:
@@ -49,7 +49,7 @@ class Order:
                 lock.release()
 
     @asynccontextmanager
-    async def async_turn(self, thread: str) -> AsyncGenerator[None, None]:
+    async def hold_async(self, thread: str) -> AsyncGenerator[None, None]:
         """Hold a thread in async code; a nested save of the same thread comes through.
 
         Args:

@@ -3,7 +3,11 @@
 The outbox of a checkpoint is written before the checkpoint. It has a *head*, which lists the
 batches that wait and the turns still in the window that were handed over from another branch; a
 write for each turn, so that no document grows beyond one message; and, later, a write for each hook
-that took a batch. The newest outbox of a thread is the whole truth about what still waits.
+that took a batch, or failed on it. The newest outbox of a thread is the whole truth about what
+still waits. The turns of a batch are stored once, where they were pruned: a later head names that
+place. A checkpoint that changes nothing of this has a *pointer*, which names the hooks and that
+outbox.
+`backlog.py` says when they are moved.
 """
 
 from __future__ import annotations
@@ -32,20 +36,28 @@ class Outbox:
         batches: Batches it lists, oldest first, with the hooks that have them.
         known: Digests of turns in the checkpoint's messages that were handed over from another
             branch of the thread, in the order of the messages.
-        carried: Whether the checkpoint wrote no messages, and only carries on what waits.
+        thread: The thread it was written for: a copy of the thread has a copy of it.
+        whole: Whether nothing waits beside older checkpoints that it does not list. It may be
+            `False` where one of them could not be read.
+        pruned: By key, the digests of the turns that this checkpoint pruned.
+        waiting_for: If this is only a pointer, the names of the hooks that lack something.
     """
 
     batches: list[Batch] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
-    carried: bool = False
+    thread: str = ""
+    whole: bool = True
+    pruned: dict[str, str] = field(default_factory=dict)
+    waiting_for: frozenset[str] = frozenset()
+
+    def lacking(self) -> set[str]:
+        """Return the names of the hooks that lack something."""
+        names = (batch.wanted - batch.done for batch in self.batches)
+        return set(self.waiting_for).union(*names)
 
     def waiting(self) -> list[Batch]:
         """Return the batches that a hook still lacks."""
         return [batch for batch in self.batches if batch.wanted - batch.done]
-
-    def turns(self) -> dict[str, str]:
-        """Map the key of every turn listed to its digest."""
-        return {turn.key: turn.match for batch in self.batches for turn in batch.turns}
 
 
 def channel_name(messages_key: str) -> str:
@@ -62,7 +74,7 @@ def write_outbox(channel: str, outbox: Outbox) -> tuple[list[tuple[str, Any]], s
 
     Args:
         channel: The reserved channel.
-        outbox: What it says.
+        outbox: What it says. The turns of the batches that are stored nowhere yet are stored here.
 
     Returns:
         Writes for `put_writes`, and a task id that is the same for the same content: an outbox that
@@ -71,9 +83,25 @@ def write_outbox(channel: str, outbox: Outbox) -> tuple[list[tuple[str, Any]], s
     writes = [_head(outbox)]
     parts = list(outbox.known)
     for batch in outbox.batches:
-        writes.extend(_turn(batch, turn) for turn in batch.turns)
-        parts += [batch.id, *sorted(batch.done), *(turn.key for turn in batch.turns)]
+        here = batch.turns if batch.at is None else []
+        writes.extend(_turn(batch, turn, turn.key in outbox.pruned) for turn in here)
+        parts += [batch.id, *sorted(batch.done), *(turn.key for turn in here)]
     return [(channel, write) for write in writes], _task(channel, "outbox", digest(*parts))
+
+
+def write_pointer(
+    channel: str, batches: Sequence[Batch], at: str
+) -> tuple[list[tuple[str, Any]], str]:
+    """Return the write that says where the outbox is, and its task id.
+
+    Args:
+        channel: The reserved channel.
+        batches: What waits.
+        at: The id of the checkpoint that has the outbox.
+    """
+    names = sorted(Outbox(list(batches)).lacking())
+    write = {"v": VERSION, "kind": "pointer", "at": at, "hooks": names}
+    return [(channel, write)], _task(channel, "pointer", at)
 
 
 def write_acknowledgement(
@@ -90,21 +118,39 @@ def write_acknowledgement(
     return [(channel, write)], _task(channel, "ack", batch.id, hook)
 
 
-def read_outbox(pending_writes: Iterable[Sequence[Any]] | None, channel: str) -> Outbox | None:
+def write_failure(channel: str, batch: Batch, hook: str) -> tuple[list[tuple[str, Any]], str]:
+    """Return the write that says how often a hook failed on a batch, and its task id.
+
+    Args:
+        channel: The reserved channel.
+        batch: The batch.
+        hook: The hook's name.
+    """
+    count = batch.attempts[hook]
+    write = {"v": VERSION, "kind": "failed", "batch": batch.id, "hook": hook, "count": count}
+    return [(channel, write)], _task(channel, "failed", batch.id, hook, str(count))
+
+
+def read_outbox(
+    pending_writes: Iterable[Sequence[Any]] | None, channel: str, at: str
+) -> Outbox | None:
     """Read the outbox of a checkpoint.
 
     Args:
         pending_writes: The pending writes of the checkpoint, as the inner saver returns them.
         channel: The reserved channel.
+        at: The checkpoint's id.
 
     Returns:
-        The outbox, or `None` when the checkpoint has none.
+        The outbox, or a pointer, or `None` when the checkpoint has none.
     """
     writes = [write[2] for write in pending_writes or () if write[1] == channel]
     writes = [write for write in writes if _readable(write)]
     heads = [write for write in writes if write["kind"] == "head"]
     if not heads:
-        return None
+        pointers = [write for write in writes if write["kind"] == "pointer"]
+        names = frozenset(name for write in pointers for name in write["hooks"])
+        return Outbox(waiting_for=names) if pointers else None
     batches: dict[str, Batch] = {}
     for head in heads:
         for listed in head["batches"]:
@@ -113,16 +159,34 @@ def read_outbox(pending_writes: Iterable[Sequence[Any]] | None, channel: str) ->
             )
             batch.wanted.update(listed["wanted"])
             batch.done.update(listed["done"])
+            batch.at = listed["at"] or at
+            batch.count = listed["count"]
+            _count_attempts(batch, listed["attempts"])
+    pruned: dict[str, str] = {}
     seen = set()
     for write in writes:
-        if write["kind"] == "turn" and write["batch"] in batches and write["key"] not in seen:
-            seen.add(write["key"])
-            turn = Turn(write["key"], write["match"], write["message"])
-            batches[write["batch"]].turns.append(turn)
-        elif write["kind"] == "ack" and write["batch"] in batches:
-            batches[write["batch"]].done.add(write["hook"])
-    carried = all(head["carried"] for head in heads)
-    return Outbox(list(batches.values()), list(heads[-1]["known"]), carried)
+        if write.get("batch") not in batches:
+            continue
+        batch = batches[write["batch"]]
+        if write["kind"] == "turn" and (batch.id, write["key"]) not in seen:
+            seen.add((batch.id, write["key"]))
+            batch.at = at  # whatever an earlier head of this checkpoint says
+            batch.turns.append(Turn(write["key"], write["match"], write["message"]))
+            if write["pruned"]:
+                pruned[write["key"]] = write["match"]
+        elif write["kind"] == "ack":
+            batch.done.add(write["hook"])
+        elif write["kind"] == "failed":
+            _count_attempts(batch, {write["hook"]: write["count"]})
+    whole = any(head["whole"] for head in heads)
+    return Outbox(
+        list(batches.values()), list(heads[0]["known"]), heads[0]["thread"], whole, pruned
+    )
+
+
+def _count_attempts(batch: Batch, counts: dict[str, int]) -> None:
+    for hook, count in counts.items():
+        batch.attempts[hook] = max(count, batch.attempts.get(hook, 0))
 
 
 def _head(outbox: Outbox) -> dict[str, Any]:
@@ -130,26 +194,31 @@ def _head(outbox: Outbox) -> dict[str, Any]:
         "v": VERSION,
         "kind": "head",
         "known": list(outbox.known),
-        "carried": outbox.carried,
+        "thread": outbox.thread,
+        "whole": outbox.whole,
         "batches": [
             {
                 "id": batch.id,
                 "namespace": _pack(batch.namespace),
                 "wanted": sorted(batch.wanted),
                 "done": sorted(batch.done),
+                "at": batch.at or "",
+                "count": batch.count,
+                "attempts": dict(batch.attempts),
             }
             for batch in outbox.batches
         ],
     }
 
 
-def _turn(batch: Batch, turn: Turn) -> dict[str, Any]:
+def _turn(batch: Batch, turn: Turn, pruned: bool) -> dict[str, Any]:
     return {
         "v": VERSION,
         "kind": "turn",
         "batch": batch.id,
         "key": turn.key,
         "match": turn.match,
+        "pruned": pruned,
         "message": turn.message,
     }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -17,13 +17,14 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 
-from ..calls import Call, call_aside, call_here
+from ..calls import Call, call_aside, call_here, run_now
 from .order import Order
 from .streams import Stream
 
 logger = logging.getLogger(__name__)
 
 Writes = Sequence[tuple[str, Any]]
+Visit = Callable[[CheckpointTuple], Any]
 
 
 class Port(Protocol):
@@ -47,19 +48,38 @@ class Port(Protocol):
     async def put_writes(self, config: RunnableConfig, writes: Writes, task_id: str) -> None:
         """Store pending writes."""
 
-    def turn(self, order: Order, thread: str) -> AbstractAsyncContextManager[None]:
+    def hold(self, order: Order, thread: str) -> AbstractAsyncContextManager[None]:
         """Hold a thread while one save of it plans and stores."""
 
-    async def page(
-        self, config: RunnableConfig, before: RunnableConfig | None, limit: int
-    ) -> list[CheckpointTuple]:
+    async def page(self, config: RunnableConfig, before: RunnableConfig | None, limit: int) -> Page:
         """Return checkpoints of a thread, newest first, as far as they can be read."""
+
+    async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint."""
+
+    async def each(self, config: RunnableConfig | None, filter: Any, visit: Visit) -> None:
+        """Visit all checkpoints that a config and metadata name."""
+
+    def from_threads(self) -> Callable[[Coroutine[Any, Any, None]], None]:
+        """Return what runs work, sooner or later, that began on another thread."""
 
     async def finish(self, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
         """Run work for a stream to its end, also when the caller is cancelled."""
 
     async def wait(self, stream: Stream) -> None:
         """Wait for work that went on after its caller was cancelled."""
+
+
+class Page(NamedTuple):
+    """Some checkpoints of a thread.
+
+    Attributes:
+        found: Newest first.
+        damaged: Whether the next older one could not be read.
+    """
+
+    found: list[CheckpointTuple]
+    damaged: bool
 
 
 def _has_writes(stored: CheckpointTuple) -> bool:
@@ -70,8 +90,8 @@ def _has_writes(stored: CheckpointTuple) -> bool:
 def _warn_of_damage(config: RunnableConfig) -> None:
     """Log that a checkpoint could not be read: the save goes on with the newer ones."""
     logger.warning(
-        "an older checkpoint of thread %r cannot be read; turns that wait for hooks beside it or "
-        "beside older ones are not found, and may be handed over again from other branches",
+        "an older checkpoint of thread %r cannot be read; turns that wait for hooks beside it are "
+        "not found, and may be handed over again from other branches",
         config["configurable"].get("thread_id"),
         exc_info=True,
     )
@@ -88,9 +108,9 @@ class SyncPort:
         self._saver = saver
         self.call: Call = call_here
 
-    def turn(self, order: Order, thread: str) -> AbstractAsyncContextManager[None]:
+    def hold(self, order: Order, thread: str) -> AbstractAsyncContextManager[None]:
         """Hold a thread while one save of it plans and stores."""
-        return order.sync_turn(thread)
+        return order.hold_sync(thread)
 
     async def put(self, *args: Any) -> RunnableConfig:
         """Store a checkpoint."""
@@ -100,9 +120,7 @@ class SyncPort:
         """Store pending writes."""
         self._saver.put_writes(*args)
 
-    async def page(
-        self, config: RunnableConfig, before: RunnableConfig | None, limit: int
-    ) -> list[CheckpointTuple]:
+    async def page(self, config: RunnableConfig, before: RunnableConfig | None, limit: int) -> Page:
         """Return checkpoints of a thread, newest first."""
         found: list[CheckpointTuple] = []
         try:
@@ -114,7 +132,21 @@ class SyncPort:
             if not found and before is None:
                 raise  # nothing can be read: the saver is down, rather than one row damaged
             _warn_of_damage(config)
-        return found
+            return Page(found, damaged=True)
+        return Page(found, damaged=False)
+
+    async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint."""
+        return self._saver.get_tuple(config)
+
+    async def each(self, config: RunnableConfig | None, filter: Any, visit: Visit) -> None:
+        """Visit all checkpoints that a config and metadata name."""
+        for t in self._saver.list(config, filter=filter):
+            visit(t if _has_writes(t) else self._saver.get_tuple(t.config) or t)
+
+    def from_threads(self) -> Callable[[Coroutine[Any, Any, None]], None]:
+        """Return what runs work at once."""
+        return run_now
 
     async def finish(self, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
         """Run work; nothing cancels a sync call."""
@@ -135,9 +167,9 @@ class AsyncPort:
         self._saver = saver
         self.call: Call = call_aside
 
-    def turn(self, order: Order, thread: str) -> AbstractAsyncContextManager[None]:
+    def hold(self, order: Order, thread: str) -> AbstractAsyncContextManager[None]:
         """Hold a thread while one save of it plans and stores."""
-        return order.async_turn(thread)
+        return order.hold_async(thread)
 
     async def put(self, *args: Any) -> RunnableConfig:
         """Store a checkpoint."""
@@ -147,9 +179,7 @@ class AsyncPort:
         """Store pending writes."""
         await self._saver.aput_writes(*args)
 
-    async def page(
-        self, config: RunnableConfig, before: RunnableConfig | None, limit: int
-    ) -> list[CheckpointTuple]:
+    async def page(self, config: RunnableConfig, before: RunnableConfig | None, limit: int) -> Page:
         """Return checkpoints of a thread, newest first."""
         found: list[CheckpointTuple] = []
         try:
@@ -161,7 +191,29 @@ class AsyncPort:
             if not found and before is None:
                 raise  # nothing can be read: the saver is down, rather than one row damaged
             _warn_of_damage(config)
-        return found
+            return Page(found, damaged=True)
+        return Page(found, damaged=False)
+
+    async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint."""
+        return await self._saver.aget_tuple(config)
+
+    async def each(self, config: RunnableConfig | None, filter: Any, visit: Visit) -> None:
+        """Visit all checkpoints that a config and metadata name."""
+        async for t in self._saver.alist(config, filter=filter):
+            visit(t if _has_writes(t) else await self._saver.aget_tuple(t.config) or t)
+
+    def from_threads(self) -> Callable[[Coroutine[Any, Any, None]], None]:
+        """Return what runs work on the loop that runs now, unless that has ended."""
+        loop = asyncio.get_running_loop()
+
+        def run(work: Coroutine[Any, Any, None]) -> None:
+            try:
+                asyncio.run_coroutine_threadsafe(work, loop)
+            except RuntimeError:  # the loop is closed
+                work.close()
+
+        return run
 
     async def finish(self, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
         """Run work to its end, also when the caller is cancelled.

@@ -8,6 +8,7 @@ from typing import Any
 from langgraph.checkpoint.base import CheckpointTuple
 
 from ..messages import REMOVE, REMOVE_ALL, UnknownMessageShape, read
+from .delta import is_snapshot
 
 
 def visible(stored: CheckpointTuple, messages_key: str, channel: str) -> CheckpointTuple:
@@ -33,6 +34,31 @@ def visible(stored: CheckpointTuple, messages_key: str, channel: str) -> Checkpo
     if len(kept) == len(writes) and all(a is b for a, b in zip(kept, writes, strict=True)):
         return stored
     return stored._replace(pending_writes=kept)
+
+
+def without_stale_writes(history: Any, messages_key: str) -> Any:
+    """Return what a delta channel is rebuilt from, without removals of what is no longer there.
+
+    Args:
+        history: By channel, as the inner saver's `get_delta_channel_history` returns it.
+        messages_key: The messages channel.
+    """
+    entry = history.get(messages_key)
+    if entry is None:
+        return history
+    seed = entry.get("seed", [])
+    there = _ids(seed.value if is_snapshot(seed) else seed)
+    writes: list[Any] = []
+    for write in entry["writes"]:
+        added = _ids(write[2])
+        if there is None or added is None:
+            there = None  # something else than messages
+            writes.append(write)
+            continue
+        stale = _removed(write[2]) - there - added
+        writes.append((write[0], write[1], _drop(write[2], stale)) if stale else write)
+        there |= added
+    return {**history, messages_key: {**entry, "writes": writes}}
 
 
 def _without_stale_removals(

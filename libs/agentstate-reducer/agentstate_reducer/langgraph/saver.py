@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
@@ -18,12 +18,13 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from ..calls import run_now
-from ..models import DEFAULT_NAMESPACE_KEY
 from ..reducer import MessageReducer
 from .capabilities import mirroring
 from .delta import is_delta
+from .keeping import keep_waiting, threads_of
+from .namespaces import memory_namespace
 from .ports import AsyncPort, Port, SyncPort
-from .reading import visible
+from .reading import visible, without_stale_writes
 from .saving import Core, Save
 
 _MISSING = object()
@@ -73,6 +74,11 @@ class ReducingSaver(BaseCheckpointSaver[Any]):
         self.passthrough = _hand_over(inner, reducer, messages_key)
         self._core = Core(reducer, messages_key)
         self.__class__ = mirroring(type(self), type(inner))
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for a hook, in the threads that this process saved lately."""
+        return self._core.streams.waiting()
 
     @property
     def serde(self) -> SerializerProtocol:
@@ -197,6 +203,95 @@ class ReducingSaver(BaseCheckpointSaver[Any]):
         async for stored in self.inner.alist(config, filter=filter, before=before, limit=limit):
             yield self._visible(stored)
 
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """Return what delta channels are rebuilt from, without removals of what was pruned.
+
+        Args:
+            config: Which checkpoint.
+            channels: The channels.
+
+        Returns:
+            By channel, the last snapshot and the writes since.
+        """
+        history = self.inner.get_delta_channel_history(config=config, channels=channels)
+        return self._rebuilt(history)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """Return what delta channels are rebuilt from, without removals of what was pruned.
+
+        Args:
+            config: Which checkpoint.
+            channels: The channels.
+
+        Returns:
+            By channel, the last snapshot and the writes since.
+        """
+        history = await self.inner.aget_delta_channel_history(config=config, channels=channels)
+        return self._rebuilt(history)
+
+    def _rebuilt(self, history: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.passthrough:
+            return history
+        changed: Mapping[str, Any] = without_stale_writes(history, self.messages_key)
+        return changed
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Delete checkpoints of threads, but not what waits for hooks beside them.
+
+        Args:
+            thread_ids: The threads.
+            strategy: As the inner saver takes it.
+        """
+        if strategy == "keep_latest":
+            run_now(self._keep(SyncPort(self.inner), thread_ids))
+        self.inner.prune(thread_ids, strategy=strategy)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Delete checkpoints of threads, but not what waits for hooks beside them.
+
+        Args:
+            thread_ids: The threads.
+            strategy: As the inner saver takes it.
+        """
+        if strategy == "keep_latest":
+            await self._keep(AsyncPort(self.inner), thread_ids)
+        await self.inner.aprune(thread_ids, strategy=strategy)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints of runs, but not what waits for hooks since before them.
+
+        Args:
+            run_ids: The runs.
+        """
+        run_now(self._keep(SyncPort(self.inner), None, run_ids))
+        self.inner.delete_for_runs(run_ids)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints of runs, but not what waits for hooks since before them.
+
+        Args:
+            run_ids: The runs.
+        """
+        await self._keep(AsyncPort(self.inner), None, run_ids)
+        await self.inner.adelete_for_runs(run_ids)
+
+    async def _keep(
+        self, port: Port, threads: Sequence[str] | None, runs: Sequence[str] | None = None
+    ) -> None:
+        """Move what waits for hooks to where it is not deleted."""
+        if self.passthrough or not self.reducer.config.on_prune:
+            return
+        if threads is None:
+            threads = await threads_of(port, runs or ())
+        for thread in threads:
+            async with port.hold(self._core.order, str(thread)):
+                await keep_waiting(port, str(thread), self._core.channel, runs)
+            self._core.streams.look_again(str(thread))
+
     def with_allowlist(
         self, extra_allowlist: Collection[tuple[str, ...]]
     ) -> BaseCheckpointSaver[Any]:
@@ -252,26 +347,6 @@ class ReducingSaver(BaseCheckpointSaver[Any]):
     def __repr__(self) -> str:
         mode = "passthrough" if self.passthrough else "reducing"
         return f"ReducingSaver({self.inner!r}, {self.reducer!r}, {self.messages_key!r}, {mode})"
-
-
-def memory_namespace(reducer: Any, config: Any) -> Any:
-    """Return the namespace that a config names for long-term memory.
-
-    Args:
-        reducer: Its `config.namespace_key` is where to look.
-        config: A LangGraph config, or `None`.
-
-    Returns:
-        What `config["configurable"]` has under that key; `("memories", thread_id)` without it, and
-        `None` without a thread.
-    """
-    conf = (config or {}).get("configurable") or {}
-    key = getattr(getattr(reducer, "config", None), "namespace_key", DEFAULT_NAMESPACE_KEY)
-    namespace = conf.get(key)
-    if namespace is not None:
-        return namespace
-    thread = conf.get("thread_id")
-    return None if thread is None else ("memories", thread)
 
 
 def apply_reducer(

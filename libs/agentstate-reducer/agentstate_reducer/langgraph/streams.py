@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from ..summary import SUMMARY_ID_PREFIX
 
 STREAMS_REMEMBERED = 4096
 LINES_REMEMBERED = 8
+BATCHES_REMEMBERED = 256
 
 Mark = str | int
 """What tells a message apart within a run: its id, or its identity when it has none."""
@@ -36,10 +38,21 @@ class Held(NamedTuple):
     Attributes:
         match: Its digest, or nothing when there are no hooks.
         message: The message itself if it has no id, so that its identity stays its own.
+        seen: Says whether it is still the object that was digested, where that can be told.
     """
 
     match: str
     message: Any
+    seen: weakref.ref[Any] | None = None
+
+    def match_of(self, message: Any) -> str | None:
+        """Return the digest of a message if it is this one and no other object.
+
+        Args:
+            message: A message with the same mark.
+        """
+        same = message is self.message or (self.seen is not None and self.seen() is message)
+        return self.match or None if same else None
 
 
 @dataclass
@@ -103,10 +116,14 @@ class Stream:
         latest: The checkpoint this process saved last.
         fresh: Whether nothing was seen since that this process does not know of.
         pending: Batches that a hook lacks, oldest first.
-        outbox: The config of the checkpoint whose outbox was stored last.
+        outbox: The config of the checkpoint whose outbox was stored last by this process.
+        whole: Whether everything that waits is known.
+        waiting_for: In a wrapper without hooks, names of the hooks of others that lack something.
         unstored: By batch id, the hooks that have it although no acknowledgement could be stored.
         lines: By checkpoint id, the newest last.
         work: The handing over that began last in async code.
+        finished: By batch id, the hooks that have the batches that wait no more, the newest last.
+        lock: Held while what waits is changed.
         sent: The ids of the messages that the client sent for the run, in its order.
     """
 
@@ -114,10 +131,14 @@ class Stream:
     fresh: bool = False
     pending: list[Batch] = field(default_factory=list)
     outbox: RunnableConfig | None = None
+    whole: bool = True
+    waiting_for: set[str] = field(default_factory=set)
     unstored: dict[str, set[str]] = field(default_factory=dict)
     lines: OrderedDict[str, Line] = field(default_factory=OrderedDict)
     work: asyncio.Future[None] | None = None
     sent: list[str] = field(default_factory=list)
+    finished: OrderedDict[str, set[str]] = field(default_factory=OrderedDict)
+    lock: Any = field(default_factory=threading.Lock)
 
     def line(self, checkpoint_id: str | None) -> Line | None:
         """Return the line of a checkpoint, if it is remembered."""
@@ -152,19 +173,16 @@ class Stream:
         ids = [field_of(m, "id") for m in messages] if isinstance(messages, list) else []
         self.sent = [str(id_) for id_ in ids if id_ is not None]
 
-    def saw(self, asked: str | None, found: str | None, waiting: Sequence[Batch]) -> None:
+    def saw(self, asked: str | None, found: str | None) -> None:
         """Note that a checkpoint was read.
 
         Args:
             asked: The id that was asked for; `None` for the latest.
             found: The id of what was found.
-            waiting: Batches that its outbox says a hook lacks.
         """
         if asked is None and found == self.latest:
             return
         self.fresh = False  # the run that follows may be on another branch, or after others
-        if asked is None and waiting:
-            self.found_waiting(waiting)
 
     def found_waiting(self, batches: Sequence[Batch]) -> None:
         """Note what the stored outbox says.
@@ -172,10 +190,18 @@ class Stream:
         Args:
             batches: Batches that a hook lacks, oldest first, as far as could be stored.
         """
-        taken = {batch.id: batch for batch in self.pending if batch.taking}
-        for batch in batches:
-            batch.done |= self.unstored.get(batch.id, set())
-        self.pending = [taken.get(batch.id, batch) for batch in batches]
+        with self.lock:
+            here = {batch.id: batch for batch in self.pending}
+            pending = []
+            for found in batches:
+                batch = here.get(found.id, found)  # somebody may be handing it over
+                batch.at = found.at
+                batch.done |= found.done | self.unstored.get(batch.id, set())
+                batch.done |= self.finished.get(batch.id, set())
+                for name, count in found.attempts.items():
+                    batch.attempts[name] = max(count, batch.attempts.get(name, 0))
+                pending.append(batch)
+            self.pending = pending
 
     def keep(self, names: Iterable[str], batches: Sequence[Batch] = ()) -> None:
         """Keep what waits; a hook may have saved to the same thread, and added to it.
@@ -184,8 +210,14 @@ class Stream:
             names: Names of the hooks.
             batches: What waits now too.
         """
-        kept = {batch.id: batch for batch in (*self.pending, *batches)}
-        self.pending = [batch for batch in kept.values() if batch.lacks(names)]
+        with self.lock:
+            kept = {batch.id: batch for batch in (*self.pending, *batches)}
+            self.pending = [batch for batch in kept.values() if batch.lacks(names)]
+            for batch in kept.values():
+                if not batch.lacks(names):  # a save beside this one may have read it before
+                    self.finished[batch.id] = set(batch.done)
+            while len(self.finished) > BATCHES_REMEMBERED:
+                self.finished.popitem(last=False)
 
 
 class Streams:
@@ -193,6 +225,7 @@ class Streams:
 
     def __init__(self) -> None:
         self._streams: OrderedDict[tuple[str, str], Stream] = OrderedDict()
+        self._namespaces: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def of(self, config: Any) -> Stream:
@@ -204,11 +237,46 @@ class Streams:
         conf = config["configurable"]
         key = (str(conf["thread_id"]), conf.get("checkpoint_ns") or "")
         with self._lock:
+            if key not in self._streams:
+                self._namespaces[key[0]] += 1
             stream = self._streams.setdefault(key, Stream())
             self._streams.move_to_end(key)
             while len(self._streams) > STREAMS_REMEMBERED:
-                self._streams.popitem(last=False)
+                (thread, _), _ = self._streams.popitem(last=False)
+                self._namespaces[thread] -= 1
+                if not self._namespaces[thread]:
+                    del self._namespaces[thread]
             return stream
+
+    def has_several(self, thread: str) -> bool:
+        """Tell whether this process saved to more than one namespace of a thread.
+
+        Args:
+            thread: Its id.
+        """
+        return self._namespaces[thread] > 1
+
+    def waiting(self) -> int:
+        """Return how many messages wait for a hook."""
+        with self._lock:
+            streams = list(self._streams.values())
+        return sum(
+            batch.count
+            for stream in streams
+            for batch in list(stream.pending)
+            if batch.wanted - batch.done
+        )
+
+    def look_again(self, thread: str) -> None:
+        """Note that what is stored of a thread has changed.
+
+        Args:
+            thread: Its id.
+        """
+        with self._lock:
+            streams = [stream for key, stream in self._streams.items() if key[0] == thread]
+        for stream in streams:
+            stream.fresh = False
 
     def known(self, config: Any) -> Stream | None:
         """Return the stream of a config if there is one.
@@ -307,7 +375,7 @@ def next_line(
     in_list = {mark(m) for m in messages}
     return Line(
         gone={
-            mark(m): Held(matches[id(m)], held(m))
+            mark(m): Held(matches[id(m)], held(m), reference(m))
             if id(m) in matches
             else were_gone.get(mark(m), Held("", held(m)))
             for m in gone
@@ -326,6 +394,18 @@ def held(message: Any) -> Any:
         message: A message of any shape.
     """
     return message if field_of(message, "id") is None else None
+
+
+def reference(message: Any) -> weakref.ref[Any] | None:
+    """Return a weak reference to a message, if its type allows one.
+
+    Args:
+        message: A message of any shape.
+    """
+    try:
+        return weakref.ref(message)
+    except TypeError:  # a dict
+        return None
 
 
 def _is_instruction(message: Any) -> bool:
